@@ -25,18 +25,17 @@
 -- ARGV[a]   a reader at which a writer looks,
 -- ARGV[a+1] and its count, which is the number of its markers
 --
--- Replies  an          array, granted or refused: nil, or the last of the fencing tokens drawn, or
---                      an array of two, what PTTL says of the
---                      lease of the holders, and one of these, as acquire has them; then how long
---                      the oldest waiter of other clients has waited and the server's clock, as
---                      fair_acquire has them; then the readers because of which a writer is refused
---                      that has looked at none, and their counts, 64 at most. A refusal has no
---                      holder if another client has its turn
+-- Replies  an          array, granted or refused: nil, or the last of the fencing tokens, or an array
+--                      of two, what PTTL says of the lease of the holders, and one of these, as
+--                      acquire has them; then how long the oldest waiter of other clients has
+--                      waited and the server's clock, as fair_acquire has them; then the readers
+--                      because of which a writer is refused that has looked at none, and their
+--                      counts, 64 at most. A refusal has no holder if another client has its turn
 --          nil         granted; a nested hold that waited for nothing
 --          +GONE       the outer holds, on which a nested one was to stand, or the owner of
 --                      ARGV[17] no longer exist; nothing was written
 --          +TAKEN      the same, and others have the lock
---          -ERR        the fencing token is none; the reader has nothing
+--          -ERR        the fencing token is not a number; the reader has nothing
 --          -WRONGTYPE  the key is a hash, but not a read-write lock; nothing was written. The same,
 --                      and `key 2` or `key 3`: that one is of another type than the queue has
 --

@@ -1,6 +1,7 @@
 //! A lock under test, of one of the kinds, and a hold of it; every call is written down.
 
 use redlatch::{Error, ErrorKind, FairLock, FencedLock, FencedLockGuard, Lease, Lock, LockGuard};
+use redlatch::{FencedReadGuard, FencedReadWriteLock, FencedWriteGuard};
 use redlatch::{MultiGuard, MultiLock, ReadGuard, ReadWriteLock, WriteGuard};
 
 use crate::prelude::*;
@@ -15,6 +16,7 @@ enum Of {
     Fenced(FencedLock),
     Fair(FairLock),
     ReadWrite(ReadWriteLock),
+    FencedReadWrite(FencedReadWriteLock),
     Several(MultiLock),
 }
 
@@ -54,6 +56,8 @@ enum Guard {
     Fenced(FencedLockGuard),
     Read(ReadGuard),
     Write(WriteGuard),
+    FencedRead(FencedReadGuard),
+    FencedWrite(FencedWriteGuard),
     Several(MultiGuard),
 }
 
@@ -100,6 +104,7 @@ macro_rules! either {
             Of::Fenced($inner) => $body,
             Of::Fair($inner) => $body,
             Of::ReadWrite($inner) => $body,
+            Of::FencedReadWrite($inner) => $body,
             Of::Several($inner) => $body,
         }
     };
@@ -109,6 +114,8 @@ macro_rules! either {
             Guard::Fenced($inner) => $body,
             Guard::Read($inner) => $body,
             Guard::Write($inner) => $body,
+            Guard::FencedRead($inner) => $body,
+            Guard::FencedWrite($inner) => $body,
             Guard::Several($inner) => $body,
         }
     };
@@ -125,6 +132,33 @@ macro_rules! call {
     };
 }
 
+macro_rules! read {
+    ($lock:expr, $ask:expr) => {
+        match $ask {
+            Ask::Lock => $lock.read().await.map(Some),
+            Ask::WithLease(lease) => $lock.read_with_lease(lease).await.map(Some),
+            Ask::Try(wait, lease) => $lock.try_read(wait, lease).await,
+            Ask::Now => $lock.try_read_now().await,
+        }
+    };
+}
+
+macro_rules! write {
+    ($lock:expr, $ask:expr) => {
+        match $ask {
+            Ask::Lock => $lock.write().await.map(Some),
+            Ask::WithLease(lease) => $lock.write_with_lease(lease).await.map(Some),
+            Ask::Try(wait, lease) => $lock.try_write(wait, lease).await,
+            Ask::Now => $lock.try_write_now().await,
+        }
+    };
+}
+
+/// What the records have of a hold of that name that reads, or does not.
+fn fenced(key: u16, reads: bool) -> u8 {
+    if Names::has_tokens(key) && !reads { FENCED } else { 0 }
+}
+
 impl Handle {
     pub(crate) fn new(member: &Member, name: &str, kind: Kind, mut base: Record) -> Self {
         let Member { client, number, watchdog, .. } = member;
@@ -132,6 +166,9 @@ impl Handle {
             Kind::Plain => Of::Plain(client.lock(name)),
             Kind::Fenced => Of::Fenced(client.fenced_lock(name)),
             Kind::Fair => Of::Fair(client.fair_lock(name)),
+            Kind::ReadWrite if Names::has_tokens(base.key) => {
+                Of::FencedReadWrite(client.fenced_read_write_lock(name))
+            }
             Kind::ReadWrite => Of::ReadWrite(client.read_write_lock(name)),
         };
         base.flags |= if kind == Kind::Fenced { FENCED } else { 0 };
@@ -178,12 +215,13 @@ impl Handle {
             Lease::Fixed(lease) => (0, lease),
         };
         let nested = if nested { NESTED } else { 0 } | if reads { READ } else { 0 };
+        let fenced = fenced(self.base.key, reads);
         let base = Record {
             task,
             req,
             how,
             lease: u32::try_from(lease.as_millis()).expect("a short lease"),
-            flags: self.base.flags | watchdog | nested,
+            flags: self.base.flags | watchdog | nested | fenced,
             ..self.base
         };
         let wait = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
@@ -235,20 +273,14 @@ impl Handle {
             Of::Plain(lock) => call!(lock, ask).map(|guard| guard.map(Guard::Plain)),
             Of::Fenced(lock) => call!(lock, ask).map(|guard| guard.map(Guard::Fenced)),
             Of::Fair(lock) => call!(lock, ask).map(|guard| guard.map(Guard::Plain)),
-            Of::ReadWrite(lock) if reads => match ask {
-                Ask::Lock => lock.read().await.map(Some),
-                Ask::WithLease(lease) => lock.read_with_lease(lease).await.map(Some),
-                Ask::Try(wait, lease) => lock.try_read(wait, lease).await,
-                Ask::Now => lock.try_read_now().await,
+            Of::ReadWrite(lock) if reads => read!(lock, ask).map(|guard| guard.map(Guard::Read)),
+            Of::ReadWrite(lock) => write!(lock, ask).map(|guard| guard.map(Guard::Write)),
+            Of::FencedReadWrite(lock) if reads => {
+                read!(lock, ask).map(|guard| guard.map(Guard::FencedRead))
             }
-            .map(|guard| guard.map(Guard::Read)),
-            Of::ReadWrite(lock) => match ask {
-                Ask::Lock => lock.write().await.map(Some),
-                Ask::WithLease(lease) => lock.write_with_lease(lease).await.map(Some),
-                Ask::Try(wait, lease) => lock.try_write(wait, lease).await,
-                Ask::Now => lock.try_write_now().await,
+            Of::FencedReadWrite(lock) => {
+                write!(lock, ask).map(|guard| guard.map(Guard::FencedWrite))
             }
-            .map(|guard| guard.map(Guard::Write)),
             Of::Several(lock) => call!(lock, ask).map(|guard| guard.map(Guard::Several)),
         }
     }
@@ -262,6 +294,7 @@ impl Handle {
             Of::Fenced(lock) => lock.hold_count().await.map(Some),
             Of::Fair(lock) => lock.hold_count().await.map(Some),
             Of::ReadWrite(lock) => lock.is_write_locked().await.map(|_| None),
+            Of::FencedReadWrite(lock) => lock.is_write_locked().await.map(|_| None),
             Of::Several(_) => Ok(None),
         };
         let ret = Record { t: now(), event: Event::StatusRet, ..base };
@@ -330,6 +363,7 @@ impl Hold {
     fn token(&self) -> Option<u64> {
         match self.guard() {
             Guard::Fenced(guard) => Some(guard.token().get()),
+            Guard::FencedWrite(guard) => Some(guard.token().get()),
             _ => None,
         }
     }

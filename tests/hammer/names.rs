@@ -52,6 +52,11 @@ impl Names {
         }
     }
 
+    /// Whether the writers of a read-write lock have tokens: those of every other one.
+    pub(crate) fn has_tokens(key: u16) -> bool {
+        Self::kind(key) == Kind::ReadWrite && key % 8 == 7
+    }
+
     /// Whether a queue at the server says who has it next.
     pub(crate) fn is_in_order(key: u16) -> bool {
         matches!(Self::kind(key), Kind::Fair | Kind::ReadWrite)

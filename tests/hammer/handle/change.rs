@@ -7,14 +7,15 @@ impl Hold {
     pub(crate) async fn change_sides(mut self, (task, req): (u16, u32)) -> Option<Self> {
         let log = self.log.clone();
         let guard = self.guard.take().expect("not given back yet");
-        let flags = self.base.flags ^ READ | NESTED;
-        let changed = Record { task, req, how: How::Now, flags, ..self.base };
+        let flags = (self.base.flags & !FENCED) ^ READ | NESTED;
+        let flags = flags | fenced(self.base.key, flags & READ != 0);
+        let changed = Record { task, req, how: How::Now, flags, token: 0, ..self.base };
         let token = self.client.into();
         log.put(Record { t: now(), event: Event::AcquireInv, aux: 0, token, ..changed });
         let before = Record { how: How::Unlock, ..self.base };
         // What it wrote is over from here on; what it read is certain until it writes.
         let event = match guard {
-            Guard::Write(_) => {
+            Guard::Write(_) | Guard::FencedWrite(_) => {
                 log.put(Record { t: now(), event: Event::ReleaseInv, ..before });
                 Event::ReleaseRet
             }
@@ -30,6 +31,14 @@ impl Hold {
                 Err(error) => Err(error),
             },
             Guard::Write(guard) => guard.downgrade().await.map(|guard| Ok(Guard::Read(guard))),
+            Guard::FencedRead(guard) => match guard.try_upgrade().await {
+                Ok(Ok(guard)) => Ok(Ok(Guard::FencedWrite(guard))),
+                Ok(Err(guard)) => Ok(Err(Guard::FencedRead(guard))),
+                Err(error) => Err(error),
+            },
+            Guard::FencedWrite(guard) => {
+                guard.downgrade().await.map(|guard| Ok(Guard::FencedRead(guard)))
+            }
             _ => unreachable!("only a read-write lock has two sides"),
         };
         cut_off.into_iter().for_each(CutOff::disarm);
@@ -39,6 +48,7 @@ impl Hold {
                 let mut hold =
                     Self { guard: Some(guard), log: log.clone(), client, base: changed, names };
                 let (t, _) = hold.look();
+                hold.base.token = hold.token().unwrap_or(0);
                 hold.note_owners();
                 let ret = Record { event: Event::AcquireRet, ..hold.base };
                 log.put(Record { t, outcome: Outcome::Granted, ..ret });

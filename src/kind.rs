@@ -235,6 +235,16 @@ impl Kind {
         matches!(self, Self::Write | Self::FencedWrite)
     }
 
+    /// The readers beside this writer of a read-write lock.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn beside(self) -> Option<Self> {
+        match self {
+            Self::Write => Some(Self::Read),
+            Self::FencedWrite => Some(Self::FencedRead),
+            _ => None,
+        }
+    }
+
     /// Whether all calls of a client share one handle, and one hold in Redis.
     pub(crate) fn is_shared(self) -> bool {
         matches!(self, Self::Read | Self::FencedRead)

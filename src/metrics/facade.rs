@@ -46,8 +46,7 @@ impl Metrics {
                 Group::new(self.labels.iter().cloned().chain(label("group", name)).collect())
             }),
         };
-        let other = kind.is_of_read_write().then_some(Kind::Read);
-        for kind in [kind].into_iter().chain(other) {
+        for kind in [kind].into_iter().chain(kind.beside()) {
             group.begins(kind);
             self.held(labels::kind(Some(kind)).0);
         }

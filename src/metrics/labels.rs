@@ -104,12 +104,21 @@ impl From<Loss> for End {
 
 /// What the kinds are called.
 #[cfg(feature = "metrics")]
-pub(super) const KIND_TEXTS: [&str; KINDS] =
-    ["lock", "fenced", "fair", "fenced_fair", "read", "write", "multi"];
+pub(super) const KIND_TEXTS: [&str; KINDS] = [
+    "lock",
+    "fenced",
+    "fair",
+    "fenced_fair",
+    "read",
+    "write",
+    "fenced_read",
+    "fenced_write",
+    "multi",
+];
 
 /// So many kinds there are, several locks at once included.
 #[cfg(feature = "metrics")]
-pub(super) const KINDS: usize = 7;
+pub(super) const KINDS: usize = 9;
 
 /// The place of a kind, and what it is called. `None` is several locks at once.
 #[cfg(feature = "metrics")]
@@ -121,7 +130,9 @@ pub(super) fn kind(kind: Option<Kind>) -> (usize, &'static str) {
         Some(Kind::FencedFair) => 3,
         Some(Kind::Read) => 4,
         Some(Kind::Write) => 5,
-        None => 6,
+        Some(Kind::FencedRead) => 6,
+        Some(Kind::FencedWrite) => 7,
+        None => 8,
     };
     (at, KIND_TEXTS[at])
 }

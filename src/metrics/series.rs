@@ -110,11 +110,7 @@ impl Series {
 
     /// The kind of the lock: of a read-write lock, of one of its sides.
     fn kind_of(&self, writes: bool) -> Option<Kind> {
-        self.kind.map(|kind| match kind.is_of_read_write() {
-            true if writes => Kind::Write,
-            true => Kind::Read,
-            false => kind,
-        })
+        self.kind.map(|kind| if writes { kind } else { kind.beside().unwrap_or(kind) })
     }
 }
 

@@ -74,6 +74,9 @@ async fn each_kind_has_its_name() {
     let config = client.read_write_lock("config");
     config.read().await.unwrap().unlock().await.unwrap();
     config.write().await.unwrap().unlock().await.unwrap();
+    let fenced = client.fenced_read_write_lock("fenced");
+    fenced.read().await.unwrap().unlock().await.unwrap();
+    fenced.write().await.unwrap().unlock().await.unwrap();
     client.multi_lock(["x", "y"]).lock().await.unwrap().unlock().await.unwrap();
 
     let granted = recorder.millis(ACQUIRES);
@@ -84,6 +87,8 @@ async fn each_kind_has_its_name() {
             "kind=fair,outcome=granted",
             "kind=fenced,outcome=granted",
             "kind=fenced_fair,outcome=granted",
+            "kind=fenced_read,outcome=granted",
+            "kind=fenced_write,outcome=granted",
             "kind=lock,outcome=granted",
             "kind=multi,outcome=granted",
             "kind=read,outcome=granted",

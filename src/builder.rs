@@ -197,6 +197,18 @@ impl LockClientBuilder {
         self
     }
 
+    /// What this client is called, for people who look for the holder of a lock: the name of its deployment and of its
+    /// instance, say. The list of the server's clients shows it. None unless set; 1
+    /// to 64 printable ASCII characters without spaces.
+    ///
+    /// The client names each of its connections `redlatch:<id of the client>:<machine>:<process>` and, behind one more
+    /// colon, with the label, by `CLIENT SETNAME`. It costs no round trip. A server that refuses the name, because the
+    /// user lacks that right or a proxy does not know the command, does no harm but that the names are missing there.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.config.label = Some(label.into().into());
+        self
+    }
+
     /// How often in a row the client may hand a lock off from one holder to the next while other
     /// clients wait for it. More is more throughput, fewer is a shorter wait for the others. Ignored
     /// unless another client is waiting. 100 unless set; with zero the client hands nothing off, so

@@ -19,6 +19,7 @@ pub(crate) struct Config {
     pub(crate) outage_limit: Duration,
     pub(crate) warn_waits_longer_than: Duration,
     pub(crate) name_prefix: String,
+    pub(crate) label: Option<Box<str>>,
     pub(crate) max_handoffs: u32,
     pub(crate) max_handoff_time: Duration,
     pub(crate) replicas: Option<Replicas>,
@@ -43,6 +44,7 @@ impl Default for Config {
             outage_limit: Duration::from_secs(30),
             warn_waits_longer_than: Duration::from_secs(30),
             name_prefix: String::new(),
+            label: None,
             max_handoffs: 100,
             max_handoff_time: Duration::from_millis(10),
             replicas: None,
@@ -80,6 +82,7 @@ impl Config {
         between("warn_waits_longer_than", self.warn_waits_longer_than, ten, Duration::MAX)?;
         // After the term a client does not count as alive, whatever its grace.
         between("fair_grace", self.fair_grace, ten, QUEUE_TERM)?;
+        self.label.as_deref().map_or(Ok(()), check_label)?;
         let Some(Replicas { count, timeout }) = self.replicas else { return Ok(()) };
         if count == 0 {
             return Err(Error::invalid("replicas: there is nothing to wait for with a count of 0"));
@@ -87,6 +90,19 @@ impl Config {
         // A client that waited for replicas until the lease has ended would never grant the lock.
         between("the timeout of replicas", timeout, MILLISECOND, self.watchdog_timeout / 2)
     }
+}
+
+/// Refuses what the name of a connection cannot have, and what a list of clients has no room for.
+fn check_label(label: &str) -> Result<(), Error> {
+    const LONGEST: usize = 64;
+    let wrong = match label.chars().find(|c| !c.is_ascii_graphic()) {
+        _ if label.is_empty() => "it is empty".to_owned(),
+        Some(c) => format!("it has {c:?}"),
+        None if label.len() > LONGEST => format!("it has {}", label.len()),
+        None => return Ok(()),
+    };
+    let must = format!("it must be 1 to {LONGEST} printable ASCII characters without spaces");
+    Err(Error::invalid(format!("the label cannot be used: {wrong}; {must}")))
 }
 
 fn between(option: &str, value: Duration, least: Duration, most: Duration) -> Result<(), Error> {
@@ -108,6 +124,27 @@ mod tests {
     fn a_default_lease_is_renewed_every_third_of_it() {
         let config = Config { watchdog_timeout: Duration::from_secs(42), ..Config::default() };
         assert_eq!(config.renewal_period(), Duration::from_secs(14));
+    }
+
+    #[test]
+    fn a_label_that_no_connection_can_have_is_refused() {
+        let label = |label: &str| Config { label: Some(label.into()), ..Config::default() }.check();
+        for good in ["orders-7b9c", "a", "a:b", "!~", &"x".repeat(64)] {
+            label(good).unwrap_or_else(|error| panic!("{good}: {error}"));
+        }
+        for (bad, why) in [
+            ("", "it is empty"),
+            ("two words", "it has ' '"),
+            ("line\n", "it has '\\n'"),
+            ("\0", "it has '\\0'"),
+            ("caf\u{e9}", "it has '\u{e9}'"),
+            ("\u{7f}", "it has '\\u{7f}'"),
+            (&"x".repeat(65), "it has 65"),
+        ] {
+            let error = label(bad).expect_err(bad);
+            assert_eq!(error.kind(), crate::error::ErrorKind::InvalidArgument);
+            assert!(error.to_string().contains(why), "{bad:?}: {error}");
+        }
     }
 
     #[test]

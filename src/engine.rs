@@ -30,6 +30,7 @@ use crate::host::{self, Entered, Host};
 use crate::kind::Kind;
 use crate::loss::Losses;
 use crate::metrics::Metrics;
+use crate::peer::Peer;
 use crate::possession::Possessions;
 use crate::process::Process;
 use crate::protocol::{self, Call, Names};
@@ -322,11 +323,13 @@ fn new_router(
 ) -> Result<(Arc<Router>, UnboundedReceiver<Push>), Error> {
     let (pushes, pushed) = unbounded_channel();
     let (patience, replicas) = (config.command_timeout, config.replicas.is_some());
+    let name = Peer::here(config.label.as_deref()).name(possessions.id());
     let possessions = possessions.clone();
     let held = move |of: &dyn Fn(&str) -> bool| possessions.holders(of, clock::now()).len();
-    let metrics = Metrics::new("", &config.metrics_group);
+    let metrics = Metrics::new(config.label.as_deref().unwrap_or_default(), &config.metrics_group);
     let (scripts, events) = (protocol::scripts(), Events::new(Box::new(held), metrics).into());
-    Ok((Router::new(endpoint, patience, scripts, replicas, pushes, events)?, pushed))
+    let router = Router::new(endpoint, patience, scripts, replicas, pushes, events, name)?;
+    Ok((router, pushed))
 }
 
 /// A server that evicts a held lock grants it to a second owner. Every policy but one may evict it,

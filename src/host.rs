@@ -19,11 +19,18 @@ pub(crate) mod simulated;
 
 #[cfg(not(feature = "test-util"))]
 pub(crate) use real::{
-    Driven, Entered, HashMap, Host, Runtime, RuntimeId, connect, here, new_uuid, now, random,
-    sleep, spawn, spawn_thread,
+    Driven, Entered, HashMap, Host, Runtime, RuntimeId, connect, here, machine, new_uuid, now,
+    random, sleep, spawn, spawn_thread,
 };
 #[cfg(feature = "test-util")]
 pub(crate) use simulated::{
-    Driven, Entered, HashMap, Host, Runtime, RuntimeId, connect, here, new_uuid, now, random,
-    sleep, spawn, spawn_thread,
+    Driven, Entered, HashMap, Host, Runtime, RuntimeId, connect, here, machine, new_uuid, now,
+    random, sleep, spawn, spawn_thread,
 };
+
+/// The name of the real machine, as far as it says one, and the id of this process.
+fn real_machine() -> (String, u32) {
+    let said = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let set = || ["HOSTNAME", "COMPUTERNAME"].into_iter().find_map(|name| std::env::var(name).ok());
+    (said.or_else(set).unwrap_or_default(), std::process::id())
+}

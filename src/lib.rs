@@ -42,6 +42,7 @@ mod lease;
 mod lock;
 mod loss;
 mod metrics;
+mod peer;
 mod possession;
 mod process;
 mod protocol;

@@ -130,7 +130,7 @@ pub(crate) struct Answer {
 impl Router {
     /// Checks the addresses, with no I/O. `pushes` receives what connections report. Each server
     /// gets the scripts, and may take `patience` for each answer. `replicas` says that callers wait
-    /// for replicas.
+    /// for replicas, and `name` is what the servers call the connections.
     pub(crate) fn new(
         endpoint: Endpoint,
         patience: Duration,
@@ -138,11 +138,12 @@ impl Router {
         replicas: bool,
         pushes: UnboundedSender<Push>,
         events: Arc<Events>,
+        name: String,
     ) -> Result<Arc<Self>, Error> {
         let topology = Topology::new(endpoint, patience)?;
         let (left, servers_left) = unbounded_channel();
         let left = (left, Mutex::new(Some(servers_left)));
-        let dialer = Arc::new(Dialer::new(scripts, pushes, patience));
+        let dialer = Arc::new(Dialer::new(scripts, pushes, patience, name));
         let mut for_callers = vec![Purpose::Commands];
         if replicas {
             for_callers.push(Purpose::Replicas);

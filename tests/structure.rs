@@ -139,6 +139,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "handle",
             "handoff",
             "loss",
+            "peer",
             "possession",
             "wait",
             "watchdog",
@@ -264,6 +265,7 @@ const MODULES: &[(&str, &[&str])] = &[
     // With the feature of that name; else it is empty.
     ("metrics", &["host", "clock", "kind", "error"]),
     ("clock", &["host", "sync"]),
+    ("peer", &["host"]),
     ("host", &[]),
     ("signal", &[]),
     ("sync", &[]),

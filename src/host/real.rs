@@ -62,6 +62,11 @@ pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
+/// The name of the machine, and the id of the process.
+pub(crate) fn machine() -> (String, u32) {
+    super::real_machine()
+}
+
 pub(crate) fn new_uuid() -> uuid::Uuid {
     uuid::Uuid::new_v4()
 }

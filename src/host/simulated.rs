@@ -44,6 +44,9 @@ pub(crate) trait Machine: Send + Sync {
 
     fn random(&self) -> u64;
 
+    /// Its name; `None` for that of the real one.
+    fn name(&self) -> Option<String>;
+
     /// What drives the threads of its clients; `None` for real threads.
     fn handle(&self) -> Option<Handle>;
 
@@ -200,6 +203,13 @@ pub(crate) fn sleep(duration: Duration) -> Option<BoxFuture<()>> {
 pub(crate) fn random() -> u64 {
     place()
         .map_or_else(|| RandomState::new().build_hasher().finish(), |place| place.machine.random())
+}
+
+/// The name of the machine, and the id of the process.
+pub(crate) fn machine() -> (String, u32) {
+    // A simulated machine has one process.
+    let simulated = place().and_then(|place| place.machine.name());
+    simulated.map_or_else(super::real_machine, |name| (name, 1))
 }
 
 pub(crate) fn new_uuid() -> uuid::Uuid {

@@ -20,7 +20,8 @@ const LEASE: Duration = Duration::from_secs(1);
 fn router() -> Arc<Router> {
     let endpoint = Endpoint::url("redis://127.0.0.1/".into()).expect("an address");
     let (pushes, _pushed) = unbounded_channel();
-    let router = Router::new(endpoint, LEASE, Vec::new(), false, pushes, Arc::default());
+    let router =
+        Router::new(endpoint, LEASE, Vec::new(), false, pushes, Arc::default(), String::new());
     router.expect("a router")
 }
 

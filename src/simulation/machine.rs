@@ -259,6 +259,10 @@ impl simulated::Machine for Inner {
         self.random.lock().number()
     }
 
+    fn name(&self) -> Option<String> {
+        self.network.handle().map(|_| format!("machine-{}", self.number))
+    }
+
     fn handle(&self) -> Option<Handle> {
         self.network.handle()
     }

@@ -27,6 +27,7 @@ pub(crate) const WORDS: &[(&str, &[&str])] = &[
             "redisson_lock__channel:{lock}:them",
         ],
     ),
+    ("$l", &["redlatch:1:web:7:orders", "x", "", "two words", "\n", "\u{e9}", "~!"]),
     ("$u", &["alice", "bob", "default", "nobody"]),
     // Arguments of the scripts of the client.
     ("$owner", &["us:1", "us:1", "us:2", "them:1", "them:-5", "nobody"]),
@@ -170,6 +171,9 @@ pub(crate) const TEMPLATES: &[(Like, &str)] = &[
     (Same, "ECHO $v"),
     (Same, "QUIT"),
     (Same, "CLIENT ID"),
+    (Same, "CLIENT SETNAME $l"),
+    (Same, "CLIENT SETNAME $l"),
+    (Same, "CLIENT GETNAME"),
     (Fields, "CLIENT INFO"),
     (Fields, "CLIENT LIST ?TYPE,pubsub"),
     (Fields, "CLIENT LIST TYPE normal|replica|nonsense"),

@@ -50,6 +50,7 @@ pub(crate) const WANTED: &[(&str, &str)] = &[
 const FIELDS: &[&str] = &[
     "id",
     "addr",
+    "name",
     "flags",
     "db",
     "sub",

@@ -55,5 +55,6 @@ mod stats;
 mod topologies;
 mod waiting;
 mod wake_ups;
+mod who_holds;
 mod wire;
 mod with;

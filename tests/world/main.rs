@@ -24,3 +24,4 @@ mod streaks;
 mod turns;
 mod unlocks;
 mod waits;
+mod who_holds;

@@ -17,6 +17,7 @@ pub(super) struct Client {
     /// As `CLIENT ID` says.
     pub(super) id: u64,
     pub(super) address: String,
+    pub(super) name: Bytes,
     pub(super) library: Bytes,
     pub(super) library_version: Bytes,
     pub(super) user: String,

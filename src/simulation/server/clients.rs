@@ -33,11 +33,12 @@ impl Core {
             _ => last,
         };
         let mut line = format!(
-            "id={} addr={} laddr={}:{} fd=8 name= age={} idle={} flags={flags} db={} sub={} psub=0",
+            "id={} addr={} laddr={}:{} fd=8 name={} age={} idle={} flags={flags} db={} sub={} psub=0",
             of_client.id,
             of_client.address,
             self.settings.host,
             self.settings.port,
+            printed(&of_client.name),
             seconds(of_client.since),
             seconds(of_client.active),
             of_client.db,

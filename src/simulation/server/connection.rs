@@ -10,7 +10,7 @@ use super::settings::Version;
 const OPEN: u32 = NO_AUTH | LOADING | STALE | BUSY | NO_SCRIPT;
 const MINE: u32 = NO_SCRIPT | LOADING | STALE;
 
-pub(super) const COMMANDS: [Row; 8] = [
+pub(super) const COMMANDS: [Row; 10] = [
     command("hello", -1, OPEN, NO_KEYS, hello),
     command("ping", -1, 0, NO_KEYS, ping),
     command("echo", 2, LOADING | STALE, NO_KEYS, |call| Ok(Reply::bulk(call.arg(1)))),
@@ -24,6 +24,12 @@ pub(super) const COMMANDS: [Row; 8] = [
         let client = call.client;
         Ok(Reply::Int(call.core.client(client).id as i64))
     }),
+    command("client|getname", 2, MINE, NO_KEYS, |call| {
+        let client = call.client;
+        let name = &call.core.client(client).name;
+        Ok(Reply::maybe(Some(&**name).filter(|name| !name.is_empty())))
+    }),
+    command("client|setname", 3, MINE, NO_KEYS, setname),
     command("client|setinfo", 4, MINE, NO_KEYS, setinfo),
 ];
 
@@ -124,6 +130,17 @@ fn select(call: &mut Call<'_>) -> Answer {
         Some(script) => script.db = db,
         None => call.core.client(client).db = db,
     }
+    Ok(OK)
+}
+
+fn setname(call: &mut Call<'_>) -> Answer {
+    let (client, name) = (call.client, call.arg(2));
+    if !name.iter().all(u8::is_ascii_graphic) {
+        return Err(
+            "ERR Client names cannot contain spaces, newlines or special characters.".into()
+        );
+    }
+    call.core.client(client).name = name.to_vec();
     Ok(OK)
 }
 

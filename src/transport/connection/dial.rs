@@ -4,6 +4,7 @@
 //! (see [`super::stale`]). So the first request takes one round trip. If the server refuses some of
 //! that, the requests do it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub(in crate::transport) struct Dialer {
     pub(in crate::transport) pushes: UnboundedSender<Push>,
     /// How long the server may take for one answer.
     pub(in crate::transport) patience: Duration,
+    /// What the servers call the connections.
+    pub(in crate::transport) name: Arc<str>,
     numbers: AtomicU64,
 }
 
@@ -32,9 +35,10 @@ impl Dialer {
         scripts: Vec<&'static Script>,
         pushes: UnboundedSender<Push>,
         patience: Duration,
+        name: String,
     ) -> Self {
         let (servers, numbers) = (Servers::default(), AtomicU64::new(1));
-        Self { servers, scripts, pushes, patience, numbers }
+        Self { servers, scripts, pushes, patience, name: name.into(), numbers }
     }
 
     /// Makes a connection. Each of its round trips may take as long as a command.
@@ -47,7 +51,7 @@ impl Dialer {
         let server = address::name(client.get_connection_info());
         let info = ConnectionInfo { number, server, client };
         let connection = Connection::dial(info, self.patience, self.pushes.clone()).await?;
-        let introduced = connection.introduce(&self.servers, asks_role, &self.scripts);
+        let introduced = connection.introduce(&self.name, &self.servers, asks_role, &self.scripts);
         let (role, missing) = clock::within(self.patience, introduced).await?;
         let prepared = clock::within(self.patience, prepare(&connection, missing)).await;
         prepared.inspect_err(|_| connection.record().carried_no_request())?;

@@ -1,6 +1,7 @@
 //! The first questions on a new connection.
 
-use redis::{RedisResult, Script, Value, from_redis_value};
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, RedisResult, Script, Value, from_redis_value};
 
 use super::Connection;
 use super::stale::{Identity, ServerId, Servers};
@@ -9,16 +10,17 @@ use crate::transport::error_class::is_fatal;
 use crate::transport::version;
 
 impl Connection {
-    /// Asks the server for the identities of the connection and of itself, for its role if
+    /// Names the connection, and asks the server for the identities of the connection and of itself, for its role if
     /// `asks_role`, and which scripts it lacks. From here on the connection cannot be dropped
     /// without a record (see [`stale`]).
     pub(super) async fn introduce(
         &self,
+        name: &str,
         servers: &Servers,
         asks_role: bool,
         scripts: &[&'static Script],
     ) -> RedisResult<(Role, Vec<&'static Script>)> {
-        let mut questions = redis::pipe();
+        let mut questions = named(name);
         questions.cmd("CLIENT").arg("INFO").cmd("INFO").arg("server");
         questions.cmd("SCRIPT").arg("EXISTS");
         for script in scripts {
@@ -30,7 +32,8 @@ impl Connection {
         let asked = clock::now();
         let mut answers = self.send_all(&questions).await?.into_iter();
         self.shared.silence.at_most(clock::now().saturating_duration_since(asked));
-        let [connection, server, exist, role] =
+        // A server that does not take the name works without it.
+        let [_name, connection, server, exist, role] =
             std::array::from_fn(|_| answers.next().unwrap_or(Value::Nil).extract_error());
         for answer in [&connection, &server, &role] {
             // The server is busy, say, and answers later. A missing permission stays missing.
@@ -62,6 +65,26 @@ impl Connection {
         };
         Ok((role, missing(scripts, exist)))
     }
+}
+
+/// The first requests on a connection, of which one gives it that name.
+fn named(name: &str) -> Pipeline {
+    let mut first = redis::pipe();
+    first.cmd("CLIENT").arg("SETNAME").arg(name);
+    first
+}
+
+/// Sends the first request on another connection than those for locks, and gives the connection that name,
+/// unless its server refuses it.
+pub(in crate::transport) async fn ask_first(
+    connection: &mut MultiplexedConnection,
+    name: &str,
+    request: Cmd,
+) -> RedisResult<Value> {
+    let mut both = named(name);
+    both.add_command(request);
+    let mut answers = connection.send_packed_commands(&both, 0, 2).await?;
+    Ok(answers.pop().unwrap_or(Value::Nil))
 }
 
 /// The role of a server in replication.

@@ -24,7 +24,8 @@ use crate::clock;
 use crate::error::Error;
 use crate::host::here;
 use crate::signal;
-use crate::transport::connection::open;
+use crate::transport::connection::dial::Dialer;
+use crate::transport::connection::{ask_first, open};
 use crate::transport::error_class::{ErrorClass, classify, redirection};
 use crate::transport::{Node, Router, address};
 
@@ -145,7 +146,7 @@ impl Cluster {
         router: &Router,
         deadline: Instant,
     ) -> RedisResult<()> {
-        let view = clock::timeout_at(deadline, self.view(Vec::new(), router.dialer.patience));
+        let view = clock::timeout_at(deadline, self.view(Vec::new(), &router.dialer));
         self.take(view.await.map_err(io::Error::from)??, router);
         Ok(())
     }
@@ -156,7 +157,7 @@ impl Cluster {
         loop {
             self.amiss.notified().await;
             let known = self.nodes().iter().map(|node| node.info()).collect();
-            match self.view(known, router.dialer.patience).await {
+            match self.view(known, &router.dialer).await {
                 Ok(view) => {
                     reported = false;
                     self.take(view, router);
@@ -191,14 +192,16 @@ impl Cluster {
     }
 
     /// The first answer, of the nodes that are known and then of the seeds.
-    async fn view(&self, mut known: Vec<ConnectionInfo>, patience: Duration) -> RedisResult<View> {
+    async fn view(&self, mut known: Vec<ConnectionInfo>, dialer: &Dialer) -> RedisResult<View> {
+        let patience = dialer.patience;
         known.extend(self.seeds.iter().cloned());
         let mut asked = JoinSet::new();
         for (at, info) in known.into_iter().enumerate() {
             let wait = NEXT_NODE * u32::try_from(at).unwrap_or(u32::MAX);
+            let name = dialer.name.clone();
             asked.spawn(here(async move {
                 clock::sleep(wait).await;
-                fetch_view(info, patience).await
+                fetch_view(info, &name, patience).await
             }));
         }
         // Every node that answers at all has answered by then, unless it hangs.
@@ -229,15 +232,16 @@ impl Cluster {
 }
 
 /// The node may take `patience` for each answer.
-async fn fetch_view(info: ConnectionInfo, patience: Duration) -> RedisResult<View> {
+async fn fetch_view(info: ConnectionInfo, name: &str, patience: Duration) -> RedisResult<View> {
     let host = address::host(&info).to_owned();
     let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
     let mut server = open(&redis::Client::open(info)?, config, patience).await?;
-    let mut ask =
-        async |cmd: &Cmd| clock::within(patience, server.connection.req_packed_command(cmd)).await;
     let mut slots = Cmd::new();
     slots.arg("CLUSTER").arg("SLOTS");
-    let slots = ask(&slots).await?.extract_error()?;
+    let slots = ask_first(&mut server.connection, name, slots);
+    let slots = clock::within(patience, slots).await?.extract_error()?;
+    let mut ask =
+        async |cmd: &Cmd| clock::within(patience, server.connection.req_packed_command(cmd)).await;
     let Some(ranges) = map::parse(&slots, &host) else {
         let nonsense = "CLUSTER SLOTS was answered with something else";
         return Err((redis::ErrorKind::Parse, nonsense).into());

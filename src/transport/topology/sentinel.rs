@@ -30,7 +30,8 @@ use crate::clock;
 use crate::error::Error;
 use crate::host::{Driven, here};
 use crate::signal;
-use crate::transport::connection::{is_primary, open};
+use crate::transport::connection::dial::Dialer;
+use crate::transport::connection::{ask_first, is_primary, open};
 use crate::transport::error_class::{ErrorClass, classify};
 use crate::transport::failure::{is_unknown_host, refused, unavailable};
 use crate::transport::{Node, Router, address};
@@ -143,13 +144,11 @@ impl Sentinels {
         let (begun, patience) = (clock::now(), router.dialer.patience);
         let mut asked = JoinSet::new();
         for (number, ways) in self.at.iter().cloned().enumerate() {
-            let name = self.name.clone();
+            let (name, dialer) = (self.name.clone(), router.dialer.clone());
             asked.spawn(here(async move {
                 let (mut sentinel, _) = connect(&ways, patience).await?;
-                RedisResult::Ok((
-                    number,
-                    fetch_report(&mut sentinel.connection, &name, patience).await?,
-                ))
+                let report = fetch_report(&mut sentinel.connection, &name, &dialer).await;
+                RedisResult::Ok((number, report?))
             }));
         }
         let (mut found, mut trouble) = (false, None::<RedisError>);
@@ -213,13 +212,13 @@ impl Sentinels {
         let (mut probe, mut reported) = (PROBES, false);
         loop {
             let amiss = self.amiss.notified();
-            match fetch_report(&mut sentinel.connection, &self.name, patience).await {
+            match fetch_report(&mut sentinel.connection, &self.name, &router.dialer).await {
                 Ok(report) => {
                     reported = false;
                     self.reported(number, report.clone(), router);
                     if !self.is_rejected(number) {
                         probe.reset();
-                    } else if self.is_primary_now(&report, patience).await {
+                    } else if self.is_primary_now(&report, &router.dialer).await {
                         self.reports.lock().rejected.retain(|rejected| *rejected != report);
                         self.reported(number, report, router);
                     }
@@ -251,12 +250,12 @@ impl Sentinels {
     }
 
     /// Whether the server of a rejected report answers as the primary by now.
-    async fn is_primary_now(&self, report: &Report, patience: Duration) -> bool {
+    async fn is_primary_now(&self, report: &Report, dialer: &Dialer) -> bool {
         let info = address::at(&self.server, &report.host, report.port);
         let asked = async {
-            let (mut server, _) = connect_as(info, patience).await?;
-            clock::within(patience, server.connection.send_packed_command(&redis::cmd("ROLE")))
-                .await
+            let (mut server, _) = connect_as(info, dialer.patience).await?;
+            let role = ask_first(&mut server.connection, &dialer.name, redis::cmd("ROLE"));
+            clock::within(dialer.patience, role).await
         };
         matches!(asked.await, Ok(role) if is_primary(&role))
     }
@@ -345,11 +344,12 @@ async fn connect_as(
 async fn fetch_report(
     sentinel: &mut MultiplexedConnection,
     name: &str,
-    patience: Duration,
+    dialer: &Dialer,
 ) -> RedisResult<Report> {
     let mut ask = redis::cmd("SENTINEL");
-    let fields = clock::within(patience, ask.arg("MASTER").arg(name).query_async(sentinel));
-    let fields: BTreeMap<String, String> = fields.await?;
+    ask.arg("MASTER").arg(name);
+    let fields = clock::within(dialer.patience, ask_first(sentinel, &dialer.name, ask)).await?;
+    let fields: BTreeMap<String, String> = redis::from_redis_value(fields.extract_error()?)?;
     let field = |name: &str| fields.get(name);
     let report = || {
         Some(Report {

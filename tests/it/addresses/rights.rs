@@ -27,6 +27,8 @@ const RIGHTS: &[(&str, &str, &[&str])] = &[
     // the client cannot name that connection, without the second it cannot have it closed.
     ("+client|info", "client|info", &[]),
     ("+client|kill", "client|kill", &[]),
+    // Who looks for the holder of a lock finds the id of a client, and not where it is.
+    ("+client|setname", "client|setname", &[]),
     // No warning of a server that may evict locks.
     ("+info", "info", &[]),
     // What the scripts call.

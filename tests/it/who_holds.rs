@@ -1,0 +1,118 @@
+//! Who holds a lock: the names of connections.
+
+use std::collections::BTreeSet;
+
+use crate::prelude::*;
+
+/// The names of the connections to a server, without those that have none.
+fn names(server: &Server) -> Vec<String> {
+    let list: String = server.ask(&["CLIENT", "LIST"]);
+    let named = |line: &str| {
+        let name = line.split(' ').find_map(|field| field.strip_prefix("name="));
+        name.filter(|name| !name.is_empty()).map(str::to_owned)
+    };
+    list.lines().filter_map(named).collect()
+}
+
+/// The id of a client, which the owners of its locks begin with.
+fn id(client: &LockClient) -> String {
+    let lock = client.lock("of which client");
+    lock.owner().split(':').next().expect("an id").to_owned()
+}
+
+/// The name of the connections of a client without a label.
+fn name(client: &LockClient) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
+    format!("redlatch:{}:{}:{}", id(client), host.trim(), std::process::id())
+}
+
+async fn labelled(server: &Server, label: &str) -> LockClient {
+    let builder = LockClient::builder().url(server.url()).label(label);
+    soon("connecting", builder.connect()).await.expect("a client")
+}
+
+#[tokio::test]
+async fn every_connection_says_which_client_has_it() {
+    let server = Server::start();
+    let client = labelled(&server, "orders-7b9c:a").await;
+    let plain = connect(&server).await;
+    let named = || {
+        let count = |name: String| names(&server).iter().filter(|one| **one == name).count();
+        (count(name(&client) + ":orders-7b9c:a"), count(name(&plain)), names(&server).len())
+    };
+    // Each has one for its thread, and one for this runtime.
+    assert_eq!(named(), (2, 2, 4), "{:?}", names(&server));
+    // A connection that is made again has the name, too.
+    server.ask::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    release(hold(&client.lock("free")).await).await;
+    release(hold(&plain.lock("free")).await).await;
+    wait_until("four names again", SOON, || named() == (2, 2, 4)).await;
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_the_name_takes_the_client_without_it() {
+    let server = Server::start();
+    server.ask::<()>(&[
+        "ACL",
+        "SETUSER",
+        "app",
+        "on",
+        ">pw",
+        "~*",
+        "&*",
+        "+@all",
+        "-client|setname",
+    ]);
+    let url = format!("redis://app:pw@127.0.0.1:{}/", server.port());
+    let refused = LockClient::builder().url(url).label("refused").connect();
+    let refused = soon("connecting", refused).await.expect("a client without a name");
+    release(hold(&refused.lock("free")).await).await;
+    assert_eq!(names(&server), Vec::<String>::new());
+    let denied: Vec<redis::Value> = server.ask(&["ACL", "LOG"]);
+    assert!(!denied.is_empty(), "nothing was denied");
+    refused.close().await;
+    // A server, or a proxy, that knows no such command.
+    let server = Server::start_with(&["--rename-command", "CLIENT", ""]);
+    let client = labelled(&server, "unknown").await;
+    release(hold(&client.lock("free")).await).await;
+    assert!(server.errors("ERR") > 0, "it knows the command");
+}
+
+#[tokio::test]
+async fn sentinels_and_the_primary_know_the_names() {
+    let sentinels = Sentinels::start();
+    let builder =
+        LockClient::builder().sentinel(sentinel::MASTER, sentinels.urls()).label("behind");
+    let client = soon("connecting", builder.connect()).await.expect("a client");
+    let expected = name(&client) + ":behind";
+    let knows = |server: &Server| names(server).contains(&expected);
+    assert!(knows(sentinels.master()), "{:?}", names(sentinels.master()));
+    let listens = || sentinels.sentinels().iter().all(knows);
+    wait_until("all sentinels to know it", SOON, listens).await;
+}
+
+#[tokio::test]
+async fn all_nodes_of_a_cluster_know_the_name() {
+    let cluster = Cluster::start();
+    let builder = LockClient::builder().cluster(cluster.urls()).label("sharded");
+    let client = soon("connecting", builder.connect()).await.expect("a client");
+    let expected = name(&client) + ":sharded";
+    for node in cluster.nodes() {
+        let known: BTreeSet<String> = names(node).into_iter().collect();
+        assert_eq!(known, [expected.clone()].into(), "at {}", node.port());
+    }
+}
+
+#[tokio::test]
+async fn a_label_that_no_connection_can_have_is_refused_before_any_request() {
+    for label in ["", "two words", "line\n", "caf\u{e9}", &"x".repeat(65)] {
+        // Nothing answers there.
+        let builder = LockClient::builder().url("redis://127.0.0.1:1/").label(label);
+        let lazy = builder.clone().connect_lazy().err();
+        for error in [builder.connect().await.err(), lazy] {
+            let error = error.unwrap_or_else(|| panic!("{label:?} was accepted"));
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{label:?}: {error}");
+            assert!(error.to_string().contains("label"), "{label:?}: {error}");
+        }
+    }
+}

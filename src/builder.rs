@@ -198,7 +198,7 @@ impl LockClientBuilder {
     }
 
     /// What this client is called, for people who look for the holder of a lock: the name of its deployment and of its
-    /// instance, say. The list of the server's clients shows it. None unless set; 1
+    /// instance, say. [`inspect`](LockClient::inspect) and the list of the server's clients show it. None unless set; 1
     /// to 64 printable ASCII characters without spaces.
     ///
     /// The client names each of its connections `redlatch:<id of the client>:<machine>:<process>` and, behind one more

@@ -139,9 +139,16 @@ impl Engine {
         lock_name: &str,
         call: impl Future<Output = Result<T, Error>> + Send,
     ) -> Result<T, Error> {
-        let about = |error: Error| error.about(lock_name);
-        self.begin_call().map_err(about)?;
-        self.process.bind(self.host.run(call)).await.map_err(about)
+        self.run(call).await.map_err(|error| error.about(lock_name))
+    }
+
+    /// Runs a call about no lock in particular.
+    pub(crate) async fn run<T>(
+        &self,
+        call: impl Future<Output = Result<T, Error>> + Send,
+    ) -> Result<T, Error> {
+        self.begin_call()?;
+        self.process.bind(self.host.run(call)).await
     }
 
     /// Refuses new calls, waits for the jobs and stops renewing. Does nothing in another process.

@@ -38,6 +38,8 @@ pub mod choosing {}
 /// [fencing token]: crate::FencingToken
 /// [multi lock]: crate::MultiLock
 /// [`ErrorKind`]: crate::ErrorKind
+/// [`inspect`]: crate::LockClient::inspect
+/// [`locks`]: crate::LockClient::locks
 /// [`stats`]: crate::LockClient::stats
 /// [`health`]: crate::LockClient::health
 /// [a test]: crate::guide#in-the-repository

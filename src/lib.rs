@@ -36,6 +36,7 @@ pub mod guide;
 mod handle;
 mod handoff;
 mod host;
+mod inspection;
 mod join;
 pub mod kind;
 mod lease;
@@ -73,6 +74,7 @@ pub use error::{Error, ErrorKind, Loss, Outcome};
 pub use guard::{FencedLockGuard, LockGuard, MultiGuard};
 #[doc(no_inline)]
 pub use guide::promises;
+pub use inspection::{HoldMode, Holder, InspectedKind, Inspection, Locks, WaitingClient};
 pub use lease::Lease;
 pub use lock::{FairLock, FencedFairLock, FencedLock, Lock, MultiLock};
 pub use read_write::{

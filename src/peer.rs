@@ -3,6 +3,8 @@
 //! The name has the id of the client, which the owners of its locks begin with. So the list of a server's clients
 //! leads from an owner to a machine, a process and a label.
 
+use std::collections::BTreeMap;
+
 use uuid::Uuid;
 
 use crate::host;
@@ -42,13 +44,31 @@ impl Peer {
 
     /// The client whose connections have that name, and where it is; `None` for a name that no client of this crate
     /// has given.
-    #[cfg(test)]
-    pub(crate) fn parse(name: &str) -> Option<(&str, Self)> {
+    fn parse(name: &str) -> Option<(&str, Self)> {
         let mut parts = name.splitn(5, ':');
         parts.next().filter(|mark| *mark == MARK)?;
         let client = parts.next().filter(|client| Uuid::try_parse(client).is_ok())?;
         let (host, pid) = (parts.next()?.into(), parts.next()?.parse().ok()?);
         Some((client, Self { host, pid, label: parts.next().map(Into::into) }))
+    }
+}
+
+/// The clients at one server that have names of this crate, by their ids.
+#[derive(Debug, Default)]
+pub(crate) struct Peers(BTreeMap<Box<str>, Peer>);
+
+impl Peers {
+    /// From an answer to `CLIENT LIST`: a client in each line, with fields that begin with their names.
+    pub(crate) fn of(list: &str) -> Self {
+        let names = list
+            .lines()
+            .filter_map(|line| line.split(' ').find_map(|field| field.strip_prefix("name=")));
+        let named = names.filter_map(Peer::parse);
+        Self(named.map(|(client, peer)| (client.into(), peer)).collect())
+    }
+
+    pub(crate) fn get(&self, client: &str) -> Option<&Peer> {
+        self.0.get(client)
     }
 }
 
@@ -111,6 +131,21 @@ mod tests {
         ] {
             assert_eq!(plain(host), expected);
         }
+    }
+
+    #[test]
+    fn the_clients_of_a_list_are_found_by_their_ids() {
+        let other = CLIENT.replace('0', "f");
+        let peers = Peers::of(&format!(
+            "id=3 addr=10.0.0.1:1 name= age=1 cmd=client|list user=default\n\
+             id=4 addr=10.0.0.2:1 name=redlatch:{CLIENT}:web:7:orders age=1 db=0\n\
+             id=5 addr=10.0.0.2:2 name=redlatch:{CLIENT}:web:7:orders age=1 db=0\n\
+             id=6 addr=10.0.0.3:1 name=jedis age=1 db=0\n"
+        ));
+        let orders = Peer { host: "web".into(), pid: 7, label: Some("orders".into()) };
+        assert_eq!(peers.get(CLIENT), Some(&orders));
+        assert_eq!(peers.get(&other), None);
+        assert_eq!(peers.0.len(), 1);
     }
 
     #[test]

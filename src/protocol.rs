@@ -27,6 +27,8 @@ mod prolong;
 mod read_write;
 mod replies;
 mod scripts;
+mod sight;
+mod survey;
 mod texts;
 pub(crate) use all::Wanted;
 pub(crate) use execution::{Execution, converted};
@@ -39,6 +41,8 @@ pub(crate) use read_write::Mode;
 use replies::{acquired, inspected, loss_of, unexpected};
 pub(crate) use scripts::scripts;
 use scripts::{SCRIPTS, count_listeners, operation, publish};
+pub(crate) use sight::{SeenHolder, SeenWaiter, Sight};
+pub(crate) use survey::{Seen, Survey};
 
 /// The reply to an acquire.
 #[derive(Debug, PartialEq, Eq)]

@@ -41,6 +41,10 @@ impl FencingToken {
         Self(number)
     }
 
+    pub(crate) fn of(number: u64) -> Option<Self> {
+        NonZeroU64::new(number).map(Self)
+    }
+
     /// The number, as it is in Redis.
     #[must_use]
     pub fn get(self) -> u64 {

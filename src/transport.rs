@@ -40,6 +40,7 @@ mod error_class;
 mod failure;
 mod keeping;
 mod node;
+mod reading;
 mod replicas;
 mod request;
 mod retry;

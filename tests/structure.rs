@@ -12,8 +12,8 @@ use std::time::Duration;
 use redlatch::kind::{LockKind, ReadWriteKind};
 use redlatch::{
     Error, ErrorKind, FairLock, FencedFairLock, FencedLock, FencedLockGuard, FencedReadGuard,
-    FencedReadWriteLock, FencedWriteGuard, FencingToken, Lease, Lock, LockClient,
-    LockClientBuilder, LockGuard, Loss, Outcome, ReadGuard, ReadWriteLock, WriteGuard,
+    FencedReadWriteLock, FencedWriteGuard, FencingToken, Inspection, Lease, Lock, LockClient,
+    LockClientBuilder, LockGuard, Locks, Loss, Outcome, ReadGuard, ReadWriteLock, WriteGuard,
 };
 
 /// Each module, and what of the crate it may use. Arrows point down, but for the two pairs in one
@@ -28,6 +28,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "error",
             "guard",
             "guide",
+            "inspection",
             "lease",
             "lock",
             "read_write",
@@ -38,7 +39,7 @@ const MODULES: &[(&str, &[&str])] = &[
     // A Redis in the process, with the feature `test-util`.
     ("test_util", &["client", "builder", "simulation", "protocol"]),
     // Public entry.
-    ("client", &["builder", "lock", "read_write", "stats", "engine", "error"]),
+    ("client", &["builder", "lock", "read_write", "stats", "inspection", "engine", "error"]),
     (
         "builder",
         &[
@@ -54,6 +55,7 @@ const MODULES: &[(&str, &[&str])] = &[
         ],
     ),
     ("stats", &["engine", "clock"]),
+    ("inspection", &["engine", "protocol", "peer", "token", "clock", "error"]),
     // Public handle and guard.
     (
         "lock",
@@ -247,7 +249,21 @@ const MODULES: &[(&str, &[&str])] = &[
             "error",
         ],
     ),
-    ("protocol", &["transport", "lease", "config", "metrics", "clock", "slot", "token", "error"]),
+    (
+        "protocol",
+        &[
+            "transport",
+            "join",
+            "peer",
+            "lease",
+            "config",
+            "metrics",
+            "clock",
+            "slot",
+            "token",
+            "error",
+        ],
+    ),
     (
         "transport",
         &[
@@ -712,6 +728,8 @@ fn every_public_type_can_be_shared_between_threads_and_outlives_its_maker() {
     is_shared::<ErrorKind>();
     is_shared::<Outcome>();
     is_shared::<Loss>();
+    is_shared::<Inspection>();
+    is_shared::<Locks>();
 }
 
 /// Compiled and never run: there is no server.
@@ -722,6 +740,8 @@ fn every_future_can_be_spawned(client: LockClient, lock: &'static Lock, guard: L
     can_be_spawned(LockClient::builder().connect());
     let closed = client.clone();
     can_be_spawned(async move { closed.close().await });
+    let inspects = client.clone();
+    can_be_spawned(async move { inspects.inspect("name").await });
     can_be_spawned(async move { client.shutdown(Duration::ZERO).await });
     can_be_spawned(lock.lock());
     can_be_spawned(lock.lock_with_lease(SECOND));

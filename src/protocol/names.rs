@@ -123,8 +123,13 @@ impl Names {
     /// The keys of the clients that wait in order: their places, and until when they count as alive.
     /// The locks `a` and `{a}` have queues of their own.
     pub(super) fn queue_keys(&self) -> [String; 2] {
+        self.queue_keys_of(self.read_write)
+    }
+
+    /// Those of the read-write lock of that name, or of the fair lock.
+    pub(super) fn queue_keys_of(&self, read_write: bool) -> [String; 2] {
         let own = if self.wrapped { "" } else { ":" };
-        let keys = match self.read_write {
+        let keys = match read_write {
             true => [READ_WRITE_QUEUE, READ_WRITE_WAITING],
             false => [QUEUE, WAITING],
         };

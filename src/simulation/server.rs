@@ -40,6 +40,7 @@ mod replication;
 mod reply;
 mod request;
 mod role;
+mod scan;
 mod script;
 mod scripting;
 mod sentinel;
@@ -140,6 +141,7 @@ static TABLE: LazyLock<Vec<Row>> = LazyLock::new(|| {
         &lists::COMMANDS,
         &pubsub::COMMANDS,
         &replication::COMMANDS,
+        &scan::COMMANDS,
         &scripting::COMMANDS,
         &sentinel::COMMANDS,
         &sets::COMMANDS,

@@ -19,7 +19,7 @@ use crate::clock;
 use crate::error::{Error, ErrorKind};
 
 /// Before the client looks again for a server that it does not know yet.
-const LEAST_PAUSE: Duration = Duration::from_millis(20);
+pub(super) const LEAST_PAUSE: Duration = Duration::from_millis(20);
 
 impl Router {
     /// Sends a request until it is answered or its deadline has passed, first on `connection` if

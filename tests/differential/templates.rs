@@ -65,7 +65,8 @@ pub(crate) const JUNK: &[&[u8]] = &[
 ];
 
 /// Commands in which no mistakes are made: see [`WANTED`](super::wanted::WANTED).
-pub(crate) const UNSPOILT: &[&str] = &["CONFIG", "INCRBYFLOAT", "HINCRBYFLOAT", "HRANDFIELD"];
+pub(crate) const UNSPOILT: &[&str] =
+    &["CONFIG", "INCRBYFLOAT", "HINCRBYFLOAT", "HRANDFIELD", "SCAN", "HSCAN"];
 
 pub(crate) const TEMPLATES: &[(Like, &str)] = &[
     // Strings.
@@ -103,6 +104,11 @@ pub(crate) const TEMPLATES: &[(Like, &str)] = &[
     (Same, "PEXPIREAT $k $T NX|XX|GT|LT|||"),
     (Same, "TTL|PTTL|EXPIRETIME|PEXPIRETIME|PERSIST|TYPE $k"),
     (AnyOrder, "KEYS $g"),
+    (AnyOrder, "SCAN 0 COUNT 1000 ?MATCH,$g ?TYPE,hash"),
+    (AnyOrder, "SCAN 0 COUNT 1000 TYPE string|zset ?MATCH,$g"),
+    (Same, "SCAN x"),
+    (Same, "SCAN 0 COUNT 0|x|"),
+    (Same, "SCAN 0 NONSENSE 1"),
     (Same, "RENAME|RENAMENX $k $k"),
     (Same, "DBSIZE"),
     (Same, "SELECT 0|0|0|1|2|16|x"),
@@ -115,6 +121,10 @@ pub(crate) const TEMPLATES: &[(Like, &str)] = &[
     (Same, "HMGET|HDEL $k $h+"),
     (Same, "HLEN $k"),
     (AnyOrder, "HKEYS|HVALS|HGETALL $k"),
+    (AnyOrder, "HSCAN $k 0 ?COUNT,1000 ?MATCH,f*"),
+    (Same, "HSCAN $k x"),
+    (Same, "HSCAN $k 0 COUNT 0|x|"),
+    (Same, "HSCAN $k 0 TYPE hash"),
     (Same, "HINCRBY $k $h $i"),
     (Same, "HINCRBYFLOAT floats $h $q"),
     (Shape, "HRANDFIELD $k"),

@@ -10,6 +10,11 @@ pub(crate) const WANTED: &[(&str, &str)] = &[
          and of an UNSUBSCRIBE from everything",
         "Redis has none: it follows from the addresses and the seed of its tables",
     ),
+    (
+        "SCAN and HSCAN in pages, and with mistakes in them",
+        "a cursor follows from the tables of a server: the simulated one has an order of its own, and gives a \
+         hash at once",
+    ),
     ("what SRANDMEMBER, HRANDFIELD and math.random choose, seeded or not", "it is random"),
     (
         "LSET and LINDEX at the smallest number",
@@ -39,7 +44,7 @@ pub(crate) const WANTED: &[(&str, &str)] = &[
         "they are not simulated: no script of the client needs them",
     ),
     (
-        "MULTI, EXEC and WATCH, PSUBSCRIBE, SCAN, RANDOMKEY, ranges BYLEX, streams, several databases in \
+        "MULTI, EXEC and WATCH, PSUBSCRIBE, RANDOMKEY, ranges BYLEX, streams, several databases in \
          one command, and lines without lengths",
         "they are not simulated: neither the client sends them, nor do people have them carried out \
          under a lock",

@@ -1,6 +1,10 @@
-//! Who holds a lock: the names of connections, in a simulated Redis.
+//! Who holds a lock: the names of connections, `inspect` and `locks`, in a simulated Redis.
 
+use std::collections::BTreeSet;
+
+use redlatch::InspectedKind;
 use redlatch::test_util::Redis;
+use tokio_stream::StreamExt;
 
 use crate::prelude::*;
 
@@ -30,4 +34,65 @@ async fn a_simulated_server_knows_the_names_of_its_clients() {
     let list: String = redis.query(redis::cmd("CLIENT").arg("LIST")).unwrap();
     let named = |line: &&str| line.contains(&id) && line.contains(":in-memory ");
     assert_eq!(list.lines().filter(named).count(), 2, "{list}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_test_sees_what_an_operator_sees() {
+    let redis = Redis::new();
+    let (holder, watcher) = (redis.builder().label("orders"), redis.client());
+    let holder = holder.connect_lazy().unwrap();
+    assert_eq!(watcher.inspect("order").await.unwrap(), None);
+    let guard = holder.fair_lock("order").lock_with_lease(Duration::from_secs(60)).await.unwrap();
+    let waits = watcher.fair_lock("order");
+    let waiter = tokio::spawn(async move { waits.lock().await.unwrap() });
+    sleep(Duration::from_secs(20)).await;
+    let seen = watcher.inspect("order").await.unwrap().expect("a lock");
+    assert_eq!(seen.kind, InspectedKind::Fair);
+    assert_eq!((&*seen.holders[0].owner, seen.holders[0].count), (guard.owner(), 1));
+    assert_eq!(seen.holders[0].label.as_deref(), Some("orders"));
+    assert_eq!(seen.lease_left, Duration::from_secs(40));
+    let age = seen.waiting[0].age.expect("an age");
+    assert!(age > ms(19_999) && age <= ms(20_000), "{age:?}");
+    redis.give("order", "somebody:1");
+    let seen = watcher.inspect("order").await.unwrap().expect("a lock");
+    assert_eq!((&*seen.holders[0].owner, &seen.holders[0].host), ("somebody:1", &None));
+    waiter.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_locks_are_found_in_pages() {
+    let redis = Redis::new();
+    let client = redis.client();
+    let names: BTreeSet<String> = (0..1_000).map(|number| format!("many:{number}")).collect();
+    let locks: Vec<_> = names.iter().map(|name| client.lock(name)).collect();
+    let guards = join_all(locks.iter().map(|lock| lock.lock())).await;
+    let mut found = Vec::new();
+    let mut locks = client.locks("many:*");
+    while let Some(lock) = locks.next().await {
+        found.push(lock.unwrap().name);
+    }
+    assert_eq!(found.len(), 1_000);
+    assert_eq!(BTreeSet::from_iter(found), names);
+    drop(guards);
+}
+
+#[test]
+fn a_look_at_a_lock_takes_one_round_trip_or_two_and_all_locks_three_for_the_first_page() {
+    let away = ms(40);
+    play(0, async |scene| {
+        let options = LockClient::builder;
+        let (machine, holder) = scene.client(away, options()).await;
+        let (other, watcher) = scene.client(away, options()).await;
+        let guard = machine.run(holder.lock("held").lock()).await.expect("a lock");
+        for (name, round_trips) in [("free", 1), ("held", 2)] {
+            let begun = Instant::now();
+            other.run(watcher.inspect(name)).await.expect("an answer");
+            assert_eq!(begun.elapsed(), round_trips * away, "{name}");
+        }
+        let begun = Instant::now();
+        let mut locks = watcher.locks("*");
+        let first = other.run(locks.next()).await.expect("a lock");
+        assert_eq!((first.expect("a lock").name, begun.elapsed()), ("held".to_owned(), 3 * away));
+        machine.run(guard.unlock()).await.expect("a release");
+    });
 }

@@ -1,0 +1,244 @@
+//! What Redis has of one lock, read by commands that only read: which those are, and what their answers mean. Pure.
+//!
+//! A script would see one instant, but a user that may only read can run none. These commands come in one pipeline,
+//! and a second one asks for what the first one has found. A hash is a lock under the same rule as in `lua/lib.lua`.
+
+use std::time::Duration;
+
+use redis::{Cmd, RedisResult, Value, from_redis_value, from_redis_value_ref};
+
+use super::{Mode, Names};
+use crate::token::FencingToken;
+
+/// The most fields of one hash that are looked at, and the most clients of one queue.
+const MOST: usize = 512;
+const MOST_WAITING: usize = 100;
+
+/// The most markers of readers that are looked at, for one lock.
+const MOST_MARKERS: usize = 128;
+
+/// Times of one waiter may differ by so many microseconds: those when the oldest waiter of a client came, and when the
+/// oldest one came that wants to write.
+const SAME: f64 = 1_000.0;
+
+/// What stands at the end of the owner of a writer.
+const WRITER: &str = ":write";
+
+/// The commands of the first look at one lock.
+pub(super) const FIRST: usize = 3;
+
+/// Those about its queues and its token in the second look.
+const OF_QUEUES: usize = 4;
+
+/// One lock.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sight {
+    /// Zero if it is free.
+    pub(crate) remaining: Duration,
+    /// Of a read-write lock that is held.
+    pub(crate) mode: Option<Mode>,
+    pub(crate) holders: Vec<SeenHolder>,
+    /// The last one that was drawn.
+    pub(crate) token: Option<FencingToken>,
+    /// The clients in its queue, the oldest first.
+    pub(crate) waiting: Vec<SeenWaiter>,
+    /// Whether there are keys beside the lock's own.
+    has_more: bool,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct SeenHolder {
+    pub(crate) owner: String,
+    pub(crate) count: u32,
+    /// What it has of a read-write lock.
+    pub(crate) mode: Option<Mode>,
+    /// Of a reader that has a lease of its own.
+    pub(crate) remaining: Option<Duration>,
+    /// When Redis granted it the lock in its turn, by the server's clock in microseconds.
+    pub(crate) since: Option<u64>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SeenWaiter {
+    pub(crate) client: String,
+    /// When its oldest waiter came, by the server's clock in microseconds.
+    pub(crate) since: u64,
+    /// What that one wants of a read-write lock.
+    pub(crate) wants: Option<Mode>,
+}
+
+impl SeenHolder {
+    /// `None` if the field is none of an owner.
+    fn new(field: &str, count: &str, mode: Option<Mode>) -> Option<Self> {
+        let writes = mode.is_some() && field.ends_with(WRITER);
+        let owner = field.strip_suffix(WRITER).filter(|_| writes).unwrap_or(field);
+        let (id, number) = owner.rsplit_once(':')?;
+        let digits = number.strip_prefix('-').unwrap_or(number);
+        let is_owner = !id.is_empty() && !digits.is_empty();
+        if !is_owner || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        // A grant has the time of the server for its number.
+        let since = (digits.len() < number.len()).then(|| digits.parse().ok()).flatten();
+        let mode = mode.map(|_| if writes { Mode::Write } else { Mode::Read });
+        let count = count.parse().unwrap_or(0);
+        Some(Self { owner: field.to_owned(), count, mode, remaining: None, since })
+    }
+
+    /// The id of the client that it is of.
+    pub(crate) fn client(&self) -> &str {
+        self.owner.split(':').next().unwrap_or_default()
+    }
+}
+
+/// A command with these words.
+pub(super) fn command(words: &[&str]) -> Cmd {
+    let mut cmd = Cmd::new();
+    cmd.arg(words);
+    cmd
+}
+
+/// The commands of the first look, as many as [`FIRST`].
+pub(super) fn first_look(names: &Names) -> Vec<Cmd> {
+    let [queue, _] = names.queue_keys_of(false);
+    let [rw_queue, _] = names.queue_keys_of(true);
+    vec![
+        command(&["HSCAN", names.key(), "0", "COUNT", &MOST.to_string()]),
+        command(&["PTTL", names.key()]),
+        command(&["EXISTS", &names.token_key(), &queue, &rw_queue]),
+    ]
+}
+
+/// What is beside the lock, from the answers of the first look. `None` for what is no lock.
+pub(super) fn first_sight(answers: &[Value]) -> Option<Sight> {
+    let [fields, ttl, more] = answers else { return None };
+    let (_, fields): (String, Vec<(String, String)>) = from_redis_value_ref(fields).ok()?;
+    let mut sight = Sight {
+        remaining: lease(ttl).unwrap_or_default(),
+        // A user who may not look there sees the lock alone.
+        has_more: number(more).is_some_and(|many| many > 0),
+        ..Sight::default()
+    };
+    sight.mode = match fields.iter().find(|(field, _)| field == "mode") {
+        Some((_, mode)) if mode == "read" => Some(Mode::Read),
+        Some((_, mode)) if mode == "write" => Some(Mode::Write),
+        Some(_) => return None,
+        None => None,
+    };
+    for (field, count) in &fields {
+        if field != "mode" {
+            sight.holders.push(SeenHolder::new(field, count, sight.mode)?);
+        }
+    }
+    let many = sight.holders.len();
+    let is_lock = if sight.mode.is_some() { many > 0 } else { many <= 1 };
+    sight.holders.sort_by(|a, b| a.owner.cmp(&b.owner));
+    is_lock.then_some(sight)
+}
+
+impl Sight {
+    /// Whether there are keys beside the lock's own.
+    pub(super) fn has_more(&self) -> bool {
+        self.has_more
+    }
+
+    /// Whether one of its holders says when it began.
+    pub(super) fn needs_time(&self) -> bool {
+        self.holders.iter().any(|holder| holder.since.is_some())
+    }
+
+    /// Whether no client has it, and there is nothing else to look at.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.holders.is_empty() && !self.has_more
+    }
+
+    /// The readers that have leases of their own, and how many markers each has, as far as they are looked at.
+    fn readers(&mut self) -> impl Iterator<Item = (&mut SeenHolder, u32)> {
+        let mut left = MOST_MARKERS;
+        let read = self.holders.iter_mut().filter(|holder| holder.mode == Some(Mode::Read));
+        read.map_while(move |holder| {
+            let many = (holder.count as usize).min(left);
+            left -= many;
+            (many > 0).then_some((holder, many as u32))
+        })
+    }
+
+    /// The commands of the second look: about the token and the queues, if there are any, and about the leases of
+    /// readers.
+    pub(super) fn second_look(&mut self, names: &Names) -> Vec<Cmd> {
+        let mut commands = Vec::new();
+        if self.has_more {
+            let most = (MOST_WAITING - 1).to_string();
+            let ([queue, _], [rw_queue, rw_waiting]) =
+                (names.queue_keys_of(false), names.queue_keys_of(true));
+            let fields = MOST.to_string();
+            commands.extend([
+                command(&["GET", &names.token_key()]),
+                command(&["ZRANGE", &queue, "0", &most, "WITHSCORES"]),
+                command(&["ZRANGE", &rw_queue, "0", &most, "WITHSCORES"]),
+                command(&["HSCAN", &rw_waiting, "0", "MATCH", "writer:*", "COUNT", &fields]),
+            ]);
+        }
+        for (reader, many) in self.readers() {
+            let markers = (1..=many).map(|marker| names.marker_key(&reader.owner, marker));
+            commands.extend(markers.map(|marker| command(&["PTTL", &marker])));
+        }
+        commands
+    }
+
+    /// Adds what the answers of the second look say. Takes as many of them as there were commands.
+    pub(super) fn add(&mut self, answers: &mut impl Iterator<Item = Value>) {
+        if self.has_more {
+            let [token, queue, rw_queue, writers] =
+                std::array::from_fn::<_, OF_QUEUES, _>(|_| answers.next().unwrap_or(Value::Nil));
+            self.token = from_redis_value(token).ok().and_then(FencingToken::of);
+            self.wait(queue, |_, _| None);
+            let writers = from_redis_value::<(String, Vec<(String, f64)>)>(writers).ok();
+            self.wait(rw_queue, |client, came| {
+                let (_, writers) = writers.as_ref()?;
+                let field = format!("writer:{client}");
+                let first = writers.iter().find(|(name, _)| *name == field).map(|(_, at)| *at);
+                let is_first = first.is_some_and(|at| at < came + SAME);
+                Some(if is_first { Mode::Write } else { Mode::Read })
+            });
+        }
+        for (reader, many) in self.readers() {
+            let markers = answers.by_ref().take(many as usize);
+            reader.remaining = markers.filter_map(|ttl| lease(&ttl)).max();
+        }
+    }
+
+    /// These clients wait, too, since those times.
+    fn wait(&mut self, queue: Value, wants: impl Fn(&str, f64) -> Option<Mode>) {
+        let queue: Vec<(String, f64)> = from_redis_value(queue).unwrap_or_default();
+        self.waiting.extend(queue.into_iter().map(|(client, came)| {
+            let wants = wants(&client, came);
+            SeenWaiter { client, since: came as u64, wants }
+        }));
+    }
+}
+
+/// What is left of a lease, from an answer to `PTTL`; the longest time of all if it has no end.
+fn lease(answer: &Value) -> Option<Duration> {
+    number(answer).map(|ttl| match u64::try_from(ttl) {
+        Ok(millis) => Duration::from_millis(millis),
+        Err(_) if ttl == -1 => Duration::MAX,
+        // There is none any more.
+        Err(_) => Duration::ZERO,
+    })
+}
+
+fn number(answer: &Value) -> Option<i64> {
+    if let Value::Int(number) = answer { Some(*number) } else { None }
+}
+
+/// The time of the server in an answer to `TIME`, in microseconds.
+pub(super) fn time(answer: &Value) -> Option<u64> {
+    let (seconds, micros): (u64, u64) = from_redis_value_ref(answer).ok()?;
+    Some(seconds * 1_000_000 + micros)
+}
+
+/// The text of an answer to `CLIENT LIST`; none if the user may not ask.
+pub(super) fn text(answer: RedisResult<Value>) -> Option<String> {
+    from_redis_value(answer.ok()?).ok()
+}

@@ -46,6 +46,10 @@ pub(crate) type Held = Box<dyn Fn(&dyn Fn(&str) -> bool) -> usize + Send + Sync>
 pub(crate) struct Holder {
     pub(crate) owner: Option<Box<str>>,
     pub(crate) remaining_lease: Option<Duration>,
+    /// Where its client is, if that is another one.
+    pub(crate) label: Option<Box<str>>,
+    pub(crate) host: Option<Box<str>>,
+    pub(crate) pid: Option<u32>,
     /// [`NESTED_IN_TASK`], [`NESTED_IN_CLIENT`] or nothing.
     pub(crate) advice: &'static str,
 }
@@ -109,24 +113,47 @@ impl Events {
             "a lock is held for longer than max_hold: its lease is renewed no more{end}");
     }
 
-    /// A call waits long for a lock: `holder` is for a warning.
+    /// A call waits long for a lock. If that is worth a warning, returns the end of it, for
+    /// [`warn_of_long_wait`](Self::warn_of_long_wait) when the holder is known.
     pub(crate) fn waits_long(
         &self,
         (name, owner): Of<'_>,
         waited: Duration,
-        holder: impl FnOnce() -> Holder,
         now: Instant,
-    ) {
+    ) -> Option<&'static str> {
         self.metrics.warns(Warning::LongWait);
         let (is_worth_one, end) = self.long_waits.admit(now);
-        let Holder { owner: holder, remaining_lease, advice } =
-            if is_worth_one { holder() } else { Holder::default() };
+        if !is_worth_one {
+            tracing::debug!(name, owner, ?waited, "a call waits long for a lock");
+        }
+        is_worth_one.then_some(end)
+    }
+
+    pub(crate) fn warn_of_long_wait(
+        &self,
+        (name, owner): Of<'_>,
+        waited: Duration,
+        holder: &Holder,
+        end: &'static str,
+    ) {
+        let Holder { owner: holder, remaining_lease, label, host, pid, advice } = holder;
         if !advice.is_empty() {
             self.metrics.warns(Warning::WaitsForItself);
         }
+        let (holder, holder_label) = (holder.as_deref(), label.as_deref());
+        let (holder_host, holder_pid) = (host.as_deref(), *pid);
         let remaining_lease = remaining_lease.map(tracing::field::debug);
-        log!(is_worth_one => name, owner, ?waited, holder, remaining_lease,
-            "a call waits long for a lock{advice}{end}");
+        tracing::warn!(
+            name,
+            owner,
+            ?waited,
+            holder,
+            remaining_lease,
+            holder_label,
+            holder_host,
+            holder_pid,
+            "a call waits long for a lock{advice}{end}"
+        );
     }
 
     /// Two tasks are inside by one handle.

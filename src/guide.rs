@@ -1,7 +1,8 @@
 //! The guide: texts that are too long for the page of one type.
 //!
 //! - [`promises`]: what the lock promises, what it does not, and which tests check it.
-//! - [`deployment`]: one server, Sentinel, cluster, replicas, TLS, the rights of a Redis user, probes and logs.
+//! - [`deployment`]: one server, Sentinel, cluster, replicas, TLS, the rights of a Redis user, who holds a lock, probes and
+//!   logs.
 //! - [`operations`]: metrics, three incidents told apart, alerts, a dashboard.
 //! - [`choosing`]: which lock when, this one or one of your database, etcd or ZooKeeper, measured.
 //!
@@ -39,6 +40,8 @@ pub mod choosing {}
 /// [multi lock]: crate::MultiLock
 /// [`ErrorKind`]: crate::ErrorKind
 /// [`inspect`]: crate::LockClient::inspect
+/// [`label`]: crate::LockClientBuilder::label
+/// [`force_unlock`]: crate::Lock::force_unlock
 /// [`locks`]: crate::LockClient::locks
 /// [`stats`]: crate::LockClient::stats
 /// [`health`]: crate::LockClient::health

@@ -42,6 +42,11 @@ impl Peer {
         name
     }
 
+    /// The id of the client that the owner of a lock is of, if it is one.
+    pub(crate) fn client_of(owner: &str) -> Option<&str> {
+        owner.split(':').next().filter(|client| Uuid::try_parse(client).is_ok())
+    }
+
     /// The client whose connections have that name, and where it is; `None` for a name that no client of this crate
     /// has given.
     fn parse(name: &str) -> Option<(&str, Self)> {
@@ -65,6 +70,10 @@ impl Peers {
             .filter_map(|line| line.split(' ').find_map(|field| field.strip_prefix("name=")));
         let named = names.filter_map(Peer::parse);
         Self(named.map(|(client, peer)| (client.into(), peer)).collect())
+    }
+
+    pub(crate) fn take(mut self, client: &str) -> Option<Peer> {
+        self.0.remove(client)
     }
 
     pub(crate) fn get(&self, client: &str) -> Option<&Peer> {

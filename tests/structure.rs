@@ -114,7 +114,9 @@ const MODULES: &[(&str, &[&str])] = &[
         "acquire",
         &[
             "metrics",
+            "host",
             "join",
+            "peer",
             "engine",
             "wait",
             "releaser",

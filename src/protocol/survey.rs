@@ -15,7 +15,7 @@ use super::{Call, Names};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::join::join_all;
-use crate::peer::Peers;
+use crate::peer::{Peer, Peers};
 use crate::transport::{Node, Router};
 
 /// A survey takes one part in so many of a server's time, as far as the server's clock shows it. What it takes to
@@ -59,6 +59,12 @@ impl Call<'_> {
         }
         let peers = peers.filter(|_| asks).map(|list| Peers::of(&list)).unwrap_or_default();
         Ok(Some(Seen { locks: vec![(names, sight)], peers: peers.into(), now }))
+    }
+
+    /// Where a client is that has a lock, if its server says so.
+    pub(crate) async fn whereabouts(&self, names: &Names, client: &str) -> Option<Peer> {
+        let list = self.read_all(names, vec![command(&["CLIENT", "LIST"])], 0).await.ok()?.pop()?;
+        Peers::of(&text(Ok(list))?).take(client)
     }
 
     /// Sends commands about one lock at once. Fails if one of the first `needed` is refused, and else goes without

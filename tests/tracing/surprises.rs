@@ -177,6 +177,64 @@ async fn a_long_wait_is_one_warning_that_names_the_holder_and_costs_no_request()
 }
 
 #[tokio::test]
+async fn a_long_wait_names_the_client_that_has_the_lock_for_one_list_of_clients() {
+    alone(&[], async |server| {
+        let lists = || server.calls("client|list") + server.calls("client");
+        let builder = LockClient::builder().url(server.url()).label("orders-7b9c");
+        let other = soon("connecting", builder.connect()).await.expect("connecting");
+        let guard = hold(&other.lock("theirs")).await;
+        let client = impatient(server.url()).await;
+        let before = lists();
+        let busy = client.lock("theirs").try_lock(2 * LONG, MINUTE).await.expect("an answer");
+        assert!(busy.is_none(), "two owners hold it");
+        told("the wait", |entry| entry.says("waits long")).await;
+        let said = warnings();
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert_eq!((said[0].field("name"), said[0].field("holder")), ("theirs", guard.owner()));
+        assert_eq!(said[0].field("holder_label"), "orders-7b9c");
+        assert_eq!(said[0].field("holder_pid"), std::process::id().to_string());
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
+        assert_eq!(said[0].field("holder_host"), host.trim());
+        if server.calls("client") == 0 {
+            assert_eq!(lists() - before, 1, "one for a warning");
+        }
+        // Of a handle of its own it knows that itself.
+        let mine = hold(&client.lock("mine")).await;
+        let before = server.calls("client|list");
+        assert!(client.lock("mine").try_lock(2 * LONG, MINUTE).await.unwrap().is_none());
+        told("the wait", |entry| entry.field("name") == "mine").await;
+        assert_eq!(server.calls("client|list"), before);
+        release(mine).await;
+        release(guard).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_long_wait_is_a_warning_and_goes_on_where_the_list_of_clients_is_denied() {
+    alone(&[], async |server| {
+        let other = connect(server).await;
+        let guard = hold(&other.lock("theirs")).await;
+        let user = |denied: &str| {
+            let rule = ["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", denied];
+            server.try_ask::<()>(&rule)
+        };
+        // Redis 6.2 takes no subcommand away.
+        user("-client|list").or_else(|_| user("-client")).expect("a user");
+        let client = impatient(format!("redis://app:pw@127.0.0.1:{}/", server.port())).await;
+        let lock = client.lock("theirs");
+        let waiting = tokio::spawn(async move { hold(&lock).await });
+        told("the wait", |entry| entry.says("waits long")).await;
+        let said = entries(|entry| entry.says("waits long"));
+        assert_eq!(said[0].field("holder"), guard.owner(), "{said:?}");
+        assert_eq!(said[0].field("holder_host"), "", "{said:?}");
+        release(guard).await;
+        release(soon("the lock", waiting).await.unwrap()).await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn the_holder_is_who_has_it_now_and_a_handle_of_this_client_is_said_to_be_one() {
     alone(&[], async |server| {
         let client = impatient(server.url()).await;

@@ -79,6 +79,8 @@ macro_rules! cases {
                 an_owner_is_the_uuid_of_the_client_and_a_number,
                 an_explicit_lease_is_the_ttl_to_the_millisecond,
                 a_holder_of_another_make_is_respected_and_waited_for;
+            who_holds:
+                everybody_sees_who_holds_a_lock;
             fenced:
                 a_token_grows_with_every_hold_whoever_holds,
                 a_fenced_lock_and_a_plain_one_of_that_name_exclude_each_other,

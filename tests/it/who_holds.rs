@@ -7,6 +7,7 @@ mod rights;
 use std::collections::BTreeSet;
 
 use redlatch::{HoldMode, Holder, InspectedKind, Inspection};
+use tokio_stream::StreamExt;
 
 use crate::prelude::*;
 
@@ -35,6 +36,33 @@ fn name(client: &LockClient) -> String {
 async fn labelled(server: &Server, label: &str) -> LockClient {
     let builder = LockClient::builder().url(server.url()).label(label);
     soon("connecting", builder.connect()).await.expect("a client")
+}
+
+pub(crate) async fn everybody_sees_who_holds_a_lock(setup: Setup) {
+    let (client, watcher) = (setup.connect().await, setup.connect().await);
+    assert_eq!(watcher.inspect("seen").await.unwrap(), None);
+    let lock = client.lock("seen");
+    let (guard, nested) = (hold(&lock).await, hold(&lock).await);
+    let reads = client.read_write_lock("shared").read().await.unwrap();
+    let one = seen(&watcher, "seen").await;
+    let [holder] = &*one.holders else { panic!("{one:?}") };
+    assert_eq!((&*holder.owner, holder.count), (guard.owner(), 2));
+    assert!(holder.host.is_some() && holder.pid.is_some(), "{holder:?}");
+    let mut locks = watcher.locks("s*");
+    let mut found = BTreeMap::new();
+    while let Some(lock) = soon("a lock", locks.next()).await {
+        let lock = lock.expect("a lock");
+        found.insert(lock.name, (lock.kind, lock.holders[0].owner.clone()));
+    }
+    let expected = [
+        ("seen".to_owned(), (InspectedKind::Lock, guard.owner().to_owned())),
+        ("shared".to_owned(), (InspectedKind::ReadWrite, reads.owner().to_owned())),
+    ];
+    assert_eq!(found, expected.into());
+    release(nested).await;
+    release(guard).await;
+    reads.unlock().await.unwrap();
+    assert_eq!(watcher.inspect("seen").await.unwrap(), None);
 }
 
 #[tokio::test]

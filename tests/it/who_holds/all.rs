@@ -1,7 +1,5 @@
 //! All locks of a pattern.
 
-use tokio_stream::StreamExt;
-
 use super::*;
 
 /// All that a pattern finds, by name. What fails is in the second place.

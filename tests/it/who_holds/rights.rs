@@ -1,7 +1,5 @@
 //! The rights of a user that only looks.
 
-use tokio_stream::StreamExt;
-
 use super::*;
 
 /// The rule of the guide, as arguments of `ACL`. Redis 6.2 knows no keys that are only read.

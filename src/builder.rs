@@ -12,6 +12,8 @@ use crate::events::Events;
 use crate::host::Host;
 use crate::transport::Endpoint;
 
+mod seen;
+
 /// Options for a [`LockClient`], from [`LockClient::builder`].
 ///
 /// [`connect`](Self::connect) refuses options that are out of bounds, or do not fit together, before
@@ -199,18 +201,6 @@ impl LockClientBuilder {
         self
     }
 
-    /// What this client is called, for people who look for the holder of a lock: the name of its deployment and of its
-    /// instance, say. [`inspect`](LockClient::inspect) and the list of the server's clients show it. None unless set; 1
-    /// to 64 printable ASCII characters without spaces.
-    ///
-    /// The client names each of its connections `redlatch:<id of the client>:<machine>:<process>` and, behind one more
-    /// colon, with the label, by `CLIENT SETNAME`. It costs no round trip. A server that refuses the name, because the
-    /// user lacks that right or a proxy does not know the command, does no harm but that the names are missing there.
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.config.label = Some(label.into().into());
-        self
-    }
-
     /// How often in a row the client may hand a lock off from one holder to the next while other
     /// clients wait for it. More is more throughput, fewer is a shorter wait for the others. Ignored
     /// unless another client is waiting. 100 unless set; with zero the client hands nothing off, so
@@ -257,30 +247,6 @@ impl LockClientBuilder {
     /// another one waiting for 10 ms more.
     pub fn fair_turn(mut self, turn: Duration) -> Self {
         self.config.fair_turn = turn;
-        self
-    }
-
-    /// Puts the names of locks into groups, which are a label of the [exported
-    /// metrics](crate::guide::operations#metrics). Without it no series says which lock it is about.
-    ///
-    /// The function gets the name of each new handle, without the [prefix](Self::name_prefix). It has to return one of a
-    /// few groups: the first 32 have series of their own, and all other names count in the group `other`, with a warning
-    /// in the log. So do names for which it panics. It may run in any thread, and takes the time of each call that makes a
-    /// handle.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// // `order:4711` and `order:4712` are `order`.
-    /// let builder = redlatch::LockClient::builder()
-    ///     .metrics_group(|name| name.split(':').next().unwrap_or_default().to_owned().into());
-    /// ```
-    #[cfg(feature = "metrics")]
-    pub fn metrics_group(
-        mut self,
-        group: impl Fn(&str) -> std::borrow::Cow<'static, str> + Send + Sync + 'static,
-    ) -> Self {
-        self.config.metrics_group = crate::metrics::Grouping::new(group);
         self
     }
 

@@ -14,7 +14,7 @@ use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -36,13 +36,14 @@ use crate::process::Process;
 use crate::protocol::{self, Call, Names};
 use crate::reclaim::reclaim_after_failovers;
 use crate::releaser::{Job, Releaser, do_jobs};
-
 use crate::transport::{Endpoint, Push, Router};
 use crate::wait::{Limits, TurnLimits, Waiters};
 use crate::watchdog::Watchdog;
 
+mod eviction;
 mod levels;
 mod shutdown;
+use eviction::{connect_and_warn, warn_of_eviction};
 use levels::export_levels;
 pub use shutdown::Shutdown;
 
@@ -337,31 +338,6 @@ fn new_router(
     let (scripts, events) = (protocol::scripts(), Events::new(Box::new(held), metrics).into());
     let router = Router::new(endpoint, patience, scripts, replicas, pushes, events, name)?;
     Ok((router, pushed))
-}
-
-/// A server that evicts a held lock grants it to a second owner. Every policy but one may evict it,
-/// because locks have a TTL. A user who may not run `INFO` gets no warning. False if Redis could not
-/// be asked.
-async fn warn_of_eviction(mut call: Call<'_>) -> bool {
-    match call.maxmemory_policy().await {
-        Ok(Some(policy)) if policy != "noeviction" => call.router.events.may_evict(&policy),
-        Ok(_) => {}
-        Err(error) => {
-            tracing::debug!(
-                error = format_args!("{error:#}"),
-                "could not ask whether Redis may evict locks"
-            );
-            return error.kind() != ErrorKind::Unavailable;
-        }
-    }
-    true
-}
-
-/// With the request for that the thread connects.
-async fn connect_and_warn(router: &Router, patience: Duration) {
-    while !warn_of_eviction(Call::new(router, clock::now() + patience)).await {
-        clock::sleep(patience).await;
-    }
 }
 
 /// Starts the thread, and reports whether it has its runtime.

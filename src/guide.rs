@@ -51,6 +51,8 @@ pub mod deployment {}
 
 /// [`stats`]: crate::LockClient::stats
 /// [`health`]: crate::LockClient::health
+/// [label]: crate::LockClientBuilder::label
+/// [holds]: crate::guide::deployment#who-holds-it
 /// [alerts]: crate::guide::operations#alertsyml
 /// [dashboard]: crate::guide#in-the-repository
 #[doc = include_str!("guide/operations.md")]

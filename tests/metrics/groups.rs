@@ -47,6 +47,18 @@ async fn a_group_is_a_label_of_what_is_about_a_lock() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_label_of_a_client_is_one_of_all_its_series() {
+    let recorder = Recorder::install();
+    use_many_names(Redis::new().builder().label("orders-7b9c")).await;
+    let all = recorder.all();
+    assert!(
+        all.len() > 20 && all.keys().all(|series| series.contains("client=orders-7b9c")),
+        "{:?}",
+        all.keys()
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_function_that_makes_too_many_groups_fills_one_for_all_others() {
     let recorder = Recorder::install();
     let builder = Redis::new().builder().metrics_group(|name| name.to_owned().into());

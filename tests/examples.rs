@@ -47,6 +47,25 @@ fn a_lost_lock_stops_the_work() {
 }
 
 #[test]
+fn a_trace_leads_through_two_services_to_the_wait_and_the_hold() {
+    let run = Run::of("traced_request", &[]);
+    run.must_succeed();
+    let spans: Vec<Vec<&str>> =
+        run.lines().into_iter().map(|line| line.split_whitespace().collect()).collect();
+    let names: Vec<_> = spans.iter().map(|span| (span[0], span[1])).collect();
+    let billing = ["charge", "acquire", "hold", "release"].map(|name| (name, "billing"));
+    assert_eq!(names, [&[("checkout", "shop")], &billing[..]].concat(), "{run:?}");
+    let depths: Vec<_> =
+        run.lines().iter().map(|line| line.len() - line.trim_start().len()).collect();
+    assert_eq!(depths, [0, 2, 4, 4, 4], "{run:?}");
+    let took: Vec<f64> = spans.iter().map(|span| span[2].parse().expect("a time")).collect();
+    let [checkout, charge, acquire, hold, release] = took[..] else { panic!("{run:?}") };
+    // The lock's spans are one after the other, within the others. Each is rounded.
+    assert!(checkout + 0.1 >= charge && charge + 0.3 >= acquire + hold, "{run:?}");
+    assert!(hold >= 30.0 && release >= 0.0, "a charge takes that long: {run:?}");
+}
+
+#[test]
 fn a_late_write_corrupts_a_table_that_does_not_compare_tokens() {
     let server = Server::private().expect("a server");
     let run = Run::new(program("fenced_write").env("REDIS_URL", server.url()));

@@ -119,6 +119,34 @@ async fn who_came_first_by_more_than_a_round_trip_comes_first() {
     }
 }
 
+/// Redis hears of it with the release of a nested hold, which lowers the count alone. A reader came before.
+#[tokio::test(start_paused = true)]
+async fn a_nested_release_says_when_the_first_waiter_came_that_wants_to_write() {
+    let redis = Redis::new();
+    let client = redis.client();
+    let lock = client.read_write_lock("config");
+    let (outer, inner) = (lock.write().await.unwrap(), lock.write().await.unwrap());
+    sleep(ms(1_000)).await;
+    let reads = client.read_write_lock("config");
+    let reader = tokio::spawn(async move { reads.read().await.unwrap().unlock().await.unwrap() });
+    sleep(ms(2_000)).await;
+    let writes = client.read_write_lock("config");
+    let writer = tokio::spawn(async move { writes.write().await.unwrap().unlock().await.unwrap() });
+    sleep(ms(4_000)).await;
+    let id = outer.owner().split(':').next().unwrap().to_owned();
+    let (waiting, field) = ("redlatch_rw_waiting:{config}", format!("writer:{id}"));
+    // An earlier request has said it, too.
+    let forgotten: u64 = redis.query(redis::cmd("HDEL").arg(waiting).arg(&field)).unwrap();
+    assert_eq!(forgotten, 1);
+    inner.unlock().await.unwrap();
+    let (seconds, micros): (u64, u64) = redis.query(&redis::cmd("TIME")).unwrap();
+    let came: u64 = redis.query(redis::cmd("HGET").arg(waiting).arg(field)).unwrap();
+    assert_eq!(seconds * 1_000_000 + micros - came, 4_000_000);
+    outer.unlock().await.unwrap();
+    reader.await.unwrap();
+    writer.await.unwrap();
+}
+
 /// Every client reads without end, and one wants to write.
 #[tokio::test(start_paused = true)]
 async fn no_stream_of_readers_keeps_a_writer_out() {

@@ -123,6 +123,12 @@ pub(crate) fn once(history: &History) -> Vec<Violation> {
             let what = format!("name {}: {who} counts {}, not {most}", count.key, count.count);
             let mut violation = Violation::new("H10", what, (count.inv, count.ret));
             violation.calls.push(count.id);
+            let calls = history.acquires.iter().filter(|acquire| {
+                acquire.handle == count.handle
+                    && acquire.inv <= count.ret
+                    && acquire.inv + 5_000 * MS >= count.inv
+            });
+            violation.calls.extend(calls.map(|acquire| acquire.id));
             found.push(violation);
         }
     }

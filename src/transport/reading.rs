@@ -1,4 +1,4 @@
-//! Commands that only read, at a server of one's choice: for whoever looks at all locks.
+//! Commands that only read, at a server of one's choice: for a look at all locks.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -52,7 +52,7 @@ impl Router {
                     self.log_answer(on.server(), asked);
                     return Ok((answers, on.number()));
                 }
-                // It broke while nobody used it, say: another one is made at once.
+                // It broke while it was idle, say: another one is made at once.
                 Ok(Err(error)) if lost.is_none() => {
                     self.drop_connection(&on);
                     lost = Some(error);

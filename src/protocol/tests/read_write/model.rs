@@ -11,7 +11,7 @@ pub(super) struct Model {
     pub(super) dead: Vec<String>,
     /// The clients that wait, first come first.
     pub(super) queue: Vec<(usize, Came)>,
-    /// The last token that a writer drew, if nobody gave it back.
+    /// The last token that a writer drew, unless a writer gave it back.
     pub(super) last: Option<u64>,
 }
 

@@ -4,6 +4,7 @@
 //! - [`deployment`]: one server, Sentinel, cluster, replicas, TLS, the rights of a Redis user, who holds a lock, probes and
 //!   logs.
 //! - [`operations`]: metrics, three incidents told apart, alerts, a dashboard.
+//! - [`redis_client`]: redlatch beside `redis`, deadpool-redis, bb8-redis and fred, and what of your client it can take.
 //! - [`choosing`]: which lock when, this one or one of your database, etcd or ZooKeeper, measured.
 //!
 //! # In the repository
@@ -83,3 +84,14 @@ pub mod operations {}
 /// [`Closed`]: crate::ErrorKind::Closed
 #[doc = include_str!("guide/promises.md")]
 pub mod promises {}
+
+/// [`url`]: crate::LockClientBuilder::url
+/// [`client`]: crate::LockClientBuilder::client
+/// [`cluster`]: crate::LockClientBuilder::cluster
+/// [`sentinel`]: crate::LockClientBuilder::sentinel
+/// [`execute`]: crate::LockGuard::execute
+/// [deployment]: crate::guide::deployment
+/// [urls]: crate::guide#in-the-repository
+/// [tls]: crate::guide#in-the-repository
+#[doc = include_str!("guide/redis_client.md")]
+pub mod redis_client {}

@@ -4,6 +4,7 @@
 //! - [`deployment`]: one server, Sentinel, cluster, replicas, TLS, the rights of a Redis user, who holds a lock, probes and
 //!   logs.
 //! - [`operations`]: metrics, three incidents told apart, alerts, a dashboard.
+//! - [`migrating`]: from Redisson, rslock and redlock, `SET NX`, PostgreSQL's advisory locks and ShedLock, call by call.
 //! - [`redis_client`]: redlatch beside `redis`, deadpool-redis, bb8-redis and fred, and what of your client it can take.
 //! - [`choosing`]: which lock when, this one or one of your database, etcd or ZooKeeper, measured.
 //!
@@ -49,6 +50,26 @@ pub mod choosing {}
 /// [a test]: crate::guide#in-the-repository
 #[doc = include_str!("guide/deployment.md")]
 pub mod deployment {}
+
+/// [`Lock`]: crate::Lock
+/// [`FencedLock`]: crate::FencedLock
+/// [`FairLock`]: crate::FairLock
+/// [`MultiLock`]: crate::MultiLock
+/// [`ReadWriteLock`]: crate::ReadWriteLock
+/// [`Lease::Watchdog`]: crate::Lease::Watchdog
+/// [`lost`]: crate::LockGuard::lost
+/// [`run_until_lost`]: crate::LockGuard::run_until_lost
+/// [`hold_at_least`]: crate::LockGuard::hold_at_least
+/// [`execute`]: crate::LockGuard::execute
+/// [`max_hold`]: crate::LockClientBuilder::max_hold
+/// [`max_handoffs`]: crate::LockClientBuilder::max_handoffs
+/// [`name_prefix`]: crate::LockClientBuilder::name_prefix
+/// [`outage_limit`]: crate::LockClientBuilder::outage_limit
+/// [`replicas`]: crate::LockClientBuilder::replicas
+/// [choosing]: crate::guide::choosing
+/// [redisson]: crate::guide#in-the-repository
+#[doc = include_str!("guide/migrating.md")]
+pub mod migrating {}
 
 /// [`stats`]: crate::LockClient::stats
 /// [`health`]: crate::LockClient::health

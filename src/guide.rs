@@ -6,6 +6,7 @@
 //! - [`operations`]: metrics, three incidents told apart, alerts, a dashboard.
 //! - [`migrating`]: from Redisson, rslock and redlock, `SET NX`, PostgreSQL's advisory locks and ShedLock, call by call.
 //! - [`redis_client`]: redlatch beside `redis`, deadpool-redis, bb8-redis and fred, and what of your client it can take.
+//! - [`faq`]: Redlock and Kleppmann, `kill -9`, restarts, connections, managed services, versions, platforms.
 //! - [`choosing`]: which lock when, this one or one of your database, etcd or ZooKeeper, measured.
 //!
 //! # In the repository
@@ -51,6 +52,23 @@ pub mod choosing {}
 #[doc = include_str!("guide/deployment.md")]
 pub mod deployment {}
 
+/// [`FencedLock`]: crate::FencedLock
+/// [fencing token]: crate::FencingToken
+/// [`replicas`]: crate::LockClientBuilder::replicas
+/// [`client`]: crate::LockClientBuilder::client
+/// [`cluster`]: crate::LockClientBuilder::cluster
+/// [`watchdog_timeout`]: crate::LockClientBuilder::watchdog_timeout
+/// [`execute`]: crate::LockGuard::execute
+/// [`shutdown`]: crate::LockClient::shutdown
+/// [promises]: crate::promises
+/// [choosing]: crate::guide::choosing
+/// [migrating]: crate::guide::migrating#from-rslock-or-redlock
+/// [rights]: crate::guide::deployment#rights-of-the-user
+/// [beside]: crate::guide::redis_client
+/// [changelog]: crate::guide#in-the-repository
+#[doc = include_str!("guide/faq.md")]
+pub mod faq {}
+
 /// [`Lock`]: crate::Lock
 /// [`FencedLock`]: crate::FencedLock
 /// [`FairLock`]: crate::FairLock
@@ -66,6 +84,7 @@ pub mod deployment {}
 /// [`name_prefix`]: crate::LockClientBuilder::name_prefix
 /// [`outage_limit`]: crate::LockClientBuilder::outage_limit
 /// [`replicas`]: crate::LockClientBuilder::replicas
+/// [`faq`]: crate::guide::faq
 /// [choosing]: crate::guide::choosing
 /// [redisson]: crate::guide#in-the-repository
 #[doc = include_str!("guide/migrating.md")]
@@ -112,6 +131,7 @@ pub mod promises {}
 /// [`sentinel`]: crate::LockClientBuilder::sentinel
 /// [`execute`]: crate::LockGuard::execute
 /// [deployment]: crate::guide::deployment
+/// [why]: crate::guide::faq#how-many-connections-and-why
 /// [urls]: crate::guide#in-the-repository
 /// [tls]: crate::guide#in-the-repository
 #[doc = include_str!("guide/redis_client.md")]

@@ -5,6 +5,9 @@
 //! [deployment]: guide::deployment
 //! [operations]: guide::operations
 //! [choosing]: guide::choosing
+//! [migrating]: guide::migrating
+//! [redis_client]: guide::redis_client
+//! [faq]: guide::faq
 //! [builder]: LockClient::builder
 //! [execute]: LockGuard::execute
 //! [fenced]: LockClient::fenced_lock

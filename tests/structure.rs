@@ -598,6 +598,35 @@ fn every_file_that_a_comment_or_a_page_names_is_there() {
 }
 
 #[test]
+fn the_versions_on_the_page_of_questions_are_those_that_tests_have() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| fs::read_to_string(root.join(path)).expect("UTF-8");
+    let page = read("src/guide/faq.md");
+    let says = |what: String| assert!(page.contains(&what), "the page does not say: {what}");
+    // The list of those that begin with a word, in a file of tests.
+    let list = |path: &str, begin: &str| -> Vec<String> {
+        let text = read(path);
+        let line = text.lines().find(|line| line.starts_with(begin)).expect("a list");
+        line.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let servers = list("tests/versions/run", "TESTED = ");
+    let (valkey, redis): (Vec<_>, Vec<_>) =
+        servers.iter().partition(|version| version.starts_with("valkey-"));
+    let redis: Vec<_> = redis.into_iter().map(String::as_str).collect();
+    let valkey: Vec<_> =
+        valkey.into_iter().filter_map(|name| name.strip_prefix("valkey-")).collect();
+    says(format!("Redis {}; Valkey {} |", redis.join(", "), valkey.join(", ")));
+    let minor = |version: &String| version.rsplit_once('.').expect("a patch").0.to_owned();
+    let mut redisson: Vec<_> =
+        list("tests/redisson/main.rs", "const VERSIONS").iter().map(minor).collect();
+    let newest = redisson.remove(0);
+    redisson.reverse();
+    says(format!("Redisson {} and {newest}", redisson.join(", ")));
+    says(format!("Rust {} or newer", env!("CARGO_PKG_RUST_VERSION")));
+    says(format!("{} is the first one", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
 fn all_time_comes_from_one_clock() {
     let own = ["clock", "simulation", "host"];
     for file in sources().iter().filter(|file| !file.is_test() && !own.contains(&file.module())) {

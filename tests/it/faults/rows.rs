@@ -162,3 +162,17 @@ fn every_test_that_the_page_of_promises_names_is_there() {
     }
     assert!(named > 30, "only {named} found: is this test blind?");
 }
+
+#[test]
+fn every_test_that_the_page_of_questions_names_is_there() {
+    let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/guide/faq.md"));
+    let tests = tests();
+    // Nothing else on that page has so long a name.
+    let is_test =
+        |name: &&str| name.matches('_').count() > 4 && !name.contains(char::is_whitespace);
+    let named: Vec<_> = page.split('`').skip(1).step_by(2).filter(is_test).collect();
+    for name in &named {
+        assert!(tests.contains_key(*name), "there is no test {name}");
+    }
+    assert!(named.len() >= 8, "only {named:?} found: is this test blind?");
+}

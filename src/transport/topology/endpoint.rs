@@ -106,6 +106,8 @@ pub(super) fn set_up(info: &ConnectionInfo, dial_timeout: Duration) -> Connectio
     let tcp = info.tcp_settings().clone().set_nodelay(true).set_linger_time(Duration::ZERO);
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     let tcp = tcp.set_user_timeout(dial_timeout);
+    #[cfg(not(any(target_os = "android", target_os = "fuchsia", target_os = "linux")))]
+    let _ = dial_timeout;
     info.clone().set_redis_settings(redis).set_tcp_settings(tcp)
 }
 

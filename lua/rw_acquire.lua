@@ -5,7 +5,8 @@
 --           reader, or the owner of the writer -> hold count
 -- KEYS[2]   its queue
 -- KEYS[3]   its waiting clients
--- KEYS[4]   the marker of a reader: a string with the TTL of its lease
+-- KEYS[4]   the marker of the reader: a string with the TTL of its lease. For a writer that of the
+--           reader of ARGV[17], and left out if there is none
 -- KEYS[k]   the markers of the readers at which a writer looks: those of ARGV[a]
 -- KEYS[#KEYS]  its fencing token, as acquire has it; left out if ARGV[10] is 0
 -- ARGV[2]   how long the oldest waiter of the client has waited; empty for a call that takes
@@ -54,6 +55,8 @@
 -- reads. All readers of a client are one owner, and this one is let in beside the writer because
 -- it is of the same handle: so it is refused there unless it names the writer, also if it has a
 -- hold already.
+-- A reader that leaves others behind leaves them its lease, too, and beside a writer no client looks
+-- at markers. So one that comes to its own only reader sets the TTL to the longer lease of the two.
 -- Why atomic: between "it is my turn" and "it is mine" no other owner may come in, and
 -- between "it is not" and my entry no release may pass.
 
@@ -64,7 +67,7 @@ local mode, holder, failed = mode_of(key)
 if failed then
   return failed
 end
-local k, a, soonest = 4, 19, nil
+local k, a, soonest = beside ~= '' and 5 or 4, 19, nil
 while mode == 'read' and ARGV[a] do
   local longest = -2
   for _ = 1, ARGV[a + 1] do
@@ -185,8 +188,12 @@ if wants == 'read' then
   end
 end
 redis.call('HSET', key, 'mode', joins and 'write' or wants, owner, wants == 'read' and 1 or count)
-if not mode or redis.call('PTTL', key) < tonumber(lease) then
-  local expires = redis.pcall('PEXPIRE', key, lease)
+local upgrades, kept = joins and wants == 'write', tonumber(lease)
+if upgrades then
+  kept = math.max(kept, redis.call('PTTL', KEYS[4]))
+end
+if not mode or upgrades or redis.call('PTTL', key) < kept then
+  local expires = redis.pcall('PEXPIRE', key, string.format('%.0f', kept))
   if expires ~= 1 then
     if not mode then
       -- Not permitted, say: better no lock than one forever.

@@ -83,8 +83,9 @@ impl Call<'_> {
         let markers = readers.iter().flat_map(|(reader, count)| {
             (1..=*count).map(move |number| names.marker_key(reader, number))
         });
-        let keys =
-            own_marker(names, owner).into_iter().chain(markers).chain(token_key(names, tokens));
+        // A handle has one reader: the one that asks, or the one beside which a writer is to stand.
+        let own = own_marker(names, owner).or_else(|| own_marker(names, beside?));
+        let keys = own.into_iter().chain(markers).chain(token_key(names, tokens));
         let args = move |cmd: &mut Cmd| {
             cmd.arg(owner).arg(millis(lease)).arg(count);
             cmd.arg(if writes(owner) { "write" } else { "read" });

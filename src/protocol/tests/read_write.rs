@@ -82,6 +82,8 @@ struct Ask {
     beside: Option<String>,
     /// How many fencing tokens it draws; one for a reader is the last one.
     tokens: u32,
+    /// In milliseconds.
+    lease: u64,
 }
 
 impl Ask {
@@ -97,6 +99,7 @@ impl Ask {
             in_turn: false,
             beside: None,
             tokens: 0,
+            lease: LEASE,
         }
     }
 
@@ -182,10 +185,11 @@ impl Real {
     }
 
     fn ask_once(&mut self, ask: &Ask, looks_at: &[Reader]) -> Value {
-        let mut keys = if ask.writes { vec![] } else { vec![marker(&ask.owner)] };
+        let reader = if ask.writes { ask.beside.as_ref() } else { Some(&ask.owner) };
+        let mut keys: Vec<_> = reader.map(|reader| marker(reader)).into_iter().collect();
         let mode = if ask.writes { "write" } else { "read" };
         let flag = |flag| if flag { "1" } else { "" }.to_owned();
-        let mut args = vec![ask.owner.clone(), LEASE.to_string(), ask.count.to_string()];
+        let mut args = vec![ask.owner.clone(), ask.lease.to_string(), ask.count.to_string()];
         args.extend([mode.to_owned(), String::new(), flag(ask.in_turn)]);
         args.push(ask.beside.clone().unwrap_or_default());
         args.push(self.age(ask.came.and_then(|came| came.writer)));

@@ -291,6 +291,62 @@ fn a_reader_that_comes_during_an_upgrade_comes_before_it_or_after_what_it_brings
     }
 }
 
+/// What becomes of a handle that reads and writes, and does not give back what it has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Ends {
+    /// The leases end while it has the guards.
+    Leases,
+    Process,
+}
+
+/// The other reader had a longer lease, and has given it back before the handle writes.
+#[test]
+fn who_waits_for_a_reader_that_writes_waits_for_no_lease_but_its_own() {
+    const AWAY: Duration = ms(2);
+    const LEASE: Duration = ms(40);
+    let cases = [Ends::Leases, Ends::Process].into_iter().flat_map(|ends| {
+        [false, true].into_iter().flat_map(move |upgrades| {
+            [true, false].map(|comes_first| (ends, upgrades, comes_first))
+        })
+    });
+    for (ends, upgrades, comes_first) in cases {
+        let case = format!("{ends:?}, upgrades: {upgrades}, comes first: {comes_first}");
+        play(1, async |scene| {
+            let (machine, dying) = scene.client(AWAY, LockClient::builder()).await;
+            let (_other, other) = scene.client(AWAY, LockClient::builder()).await;
+            let (_third, third) = scene.client(AWAY, LockClient::builder()).await;
+            let reads = other.read_write_lock("config");
+            let reads = reads.read_with_lease(ms(5_000)).await.unwrap();
+            let lock = dying.read_write_lock("config");
+            let own = machine.run(async { lock.read_with_lease(LEASE).await.unwrap() }).await;
+            let begun = Instant::now();
+            let comes = || {
+                let lock = third.read_write_lock("config");
+                tokio::spawn(async move { lock.write().await.unwrap() })
+            };
+            let waits = comes_first.then(comes);
+            reads.unlock().await.unwrap();
+            assert!(scene.pttl("config") > 4_000, "{case}: the lease of the one that has gone");
+            let guards = machine.run(async {
+                if upgrades {
+                    (None, own.try_upgrade().await.unwrap().expect("the only reader"))
+                } else {
+                    (Some(own), lock.write_with_lease(LEASE).await.unwrap())
+                }
+            });
+            let guards = guards.await;
+            if ends == Ends::Process {
+                machine.crash();
+            }
+            let waits = waits.unwrap_or_else(comes);
+            let writes = timeout(ms(10_000), waits).await.expect("its turn").unwrap();
+            assert!(begun.elapsed() <= LEASE + 6 * AWAY, "{case}: {:?}", begun.elapsed());
+            drop(guards);
+            writes.unlock().await.unwrap();
+        });
+    }
+}
+
 #[test]
 fn what_each_change_costs_in_round_trips() {
     for away in [ms(2), ms(100)] {

@@ -82,6 +82,45 @@ fn only_the_only_reader_may_write_and_none_that_is_gone() {
     assert_eq!(real.ask(&Ask::once(0, "c0:3:write").beside("c0:1")), Reply::Taken);
 }
 
+/// The hash lasted as long as the lease of a reader that has gone.
+#[test]
+fn a_writer_beside_its_own_reader_keeps_the_lock_for_the_longer_lease_of_the_two() {
+    let mut real = Real::new();
+    let [gone, longer, shorter] = [LEASE, LEASE / 2, LEASE / 4];
+    for (reads, writes, tokens) in [(longer, shorter, 0), (shorter, longer, 2), (longer, 1, 1)] {
+        // The other reader leaves, or dies.
+        for dies in [false, true] {
+            let reader = Ask { lease: reads, ..Ask::once(0, "c0:1") };
+            let writer = Ask { lease: writes, tokens, ..Ask::once(0, "c0:2:write") };
+            let writer = writer.beside(&reader.owner);
+            let other = Ask { lease: gone, ..Ask::once(1, "c1:1") };
+            assert_eq!((real.ask(&other), real.ask(&reader)), (Reply::Granted, Reply::Granted));
+            if dies {
+                real.query::<()>(&["DEL", &marker(&other.owner)]);
+            } else {
+                real.release(&other.owner, &nobody(1));
+            }
+            let before: u64 = real.query(&["PTTL", LOCK]);
+            assert!(before > longer, "{before}: that of the reader that has gone");
+            for _ in 0..2 {
+                assert_eq!(real.ask(&writer), Reply::Granted);
+                both(&mut real, "write");
+                let [lasts, marked]: [u64; 2] =
+                    [LOCK.to_owned(), marker(&reader.owner)].map(|key| real.query(&["PTTL", &key]));
+                assert!(lasts <= longer && lasts >= marked, "{lasts}, {marked}");
+                assert!(lasts > longer - shorter, "{lasts}: no hold gets a shorter lease");
+            }
+            real.query::<()>(&["FLUSHALL"]);
+        }
+    }
+    // Its marker has ended: what is left is the lease of the writer.
+    assert_eq!(real.ask(&Ask::once(0, "c0:1")), Reply::Granted);
+    real.query::<()>(&["DEL", &marker("c0:1")]);
+    let writer = Ask { lease: shorter, ..Ask::once(0, "c0:2:write").beside("c0:1") };
+    assert_eq!(real.ask(&writer), Reply::Granted);
+    assert!((1..=shorter).contains(&real.query(&["PTTL", LOCK])));
+}
+
 /// The server evicts what is known of the waiting clients, and leaves their queue.
 #[test]
 fn a_client_of_which_the_server_has_kept_a_part_is_notified_and_never_granted_the_lock() {

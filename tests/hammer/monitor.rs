@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::nemesis::WITNESS;
 use crate::prelude::*;
 use crate::support::Server;
 use crate::witness::owner;
@@ -19,8 +20,8 @@ pub(crate) struct Monitor {
 impl Monitor {
     pub(crate) fn listen(server: &Server, names: Names) -> Self {
         let mut stream = TcpStream::connect(("127.0.0.1", server.port())).expect("a connection");
-        // Connections with a name are spared by the nemesis.
-        stream.write_all(b"CLIENT SETNAME witness\r\nMONITOR\r\n").expect("asking");
+        // The nemesis spares it.
+        write!(stream, "CLIENT SETNAME {WITNESS}\r\nMONITOR\r\n").expect("asking");
         let mut lines = BufReader::new(stream.try_clone().expect("a second end"));
         let mut line = String::new();
         for _ in 0..2 {

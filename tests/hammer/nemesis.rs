@@ -149,16 +149,19 @@ fn idle(world: &World<'_>, time: Duration) -> bool {
     !world.over.load(Ordering::Relaxed)
 }
 
-/// Connections with a name are not the nemesis's to kill.
+/// Connections with this name are not the nemesis's to kill.
+pub(crate) const WITNESS: &str = "witness";
+
 pub(crate) fn name(connection: &mut redis::Connection) {
-    let named = redis::cmd("CLIENT").arg(&["SETNAME", "witness"]).exec(connection);
+    let named = redis::cmd("CLIENT").arg(&["SETNAME", WITNESS]).exec(connection);
     named.expect("naming a connection");
 }
 
 fn kill_type(hand: &mut Hand, which: &str) -> Option<Fault> {
     let list: String = hand.ask(&["CLIENT", "LIST", "TYPE", which]);
     let mut killed = 0;
-    for line in list.lines().filter(|line| line.contains(" name= ")) {
+    let spared = format!(" name={WITNESS} ");
+    for line in list.lines().filter(|line| !line.contains(&spared)) {
         let id = line.strip_prefix("id=").and_then(|rest| rest.split(' ').next()).unwrap_or("0");
         killed += hand.ask::<u64>(&["CLIENT", "KILL", "ID", id]);
     }

@@ -7,7 +7,7 @@ use crate::clock;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::peer::Peer;
-use crate::protocol::{Call, Mode, Names, Seen, SeenHolder, SeenWaiter, Sight};
+use crate::protocol::{Call, Mode, Names, Seen, SeenHolder, SeenWaiter, Sight, Survey};
 use crate::token::FencingToken;
 
 mod locks;
@@ -281,8 +281,8 @@ impl From<Mode> for HoldMode {
 /// The locks whose names have a pattern, one page after the other.
 async fn next_page(
     engine: Arc<Engine>,
-    mut survey: crate::protocol::Survey,
-) -> (crate::protocol::Survey, Option<Result<Vec<Inspection>, Error>>) {
+    mut survey: Survey,
+) -> (Survey, Option<Result<Vec<Inspection>, Error>>) {
     let look = async {
         if engine.waiters.is_closed() {
             return Err(Error::closed());

@@ -123,34 +123,27 @@ macro_rules! either {
 
 macro_rules! call {
     ($lock:expr, $ask:expr) => {
+        call!($lock, $ask, lock lock_with_lease try_lock try_lock_now)
+    };
+    ($lock:expr, $ask:expr, $waits:ident $with_lease:ident $tries:ident $now:ident) => {
         match $ask {
-            Ask::Lock => $lock.lock().await.map(Some),
-            Ask::WithLease(lease) => $lock.lock_with_lease(lease).await.map(Some),
-            Ask::Try(wait, lease) => $lock.try_lock(wait, lease).await,
-            Ask::Now => $lock.try_lock_now().await,
+            Ask::Lock => $lock.$waits().await.map(Some),
+            Ask::WithLease(lease) => $lock.$with_lease(lease).await.map(Some),
+            Ask::Try(wait, lease) => $lock.$tries(wait, lease).await,
+            Ask::Now => $lock.$now().await,
         }
     };
 }
 
 macro_rules! read {
     ($lock:expr, $ask:expr) => {
-        match $ask {
-            Ask::Lock => $lock.read().await.map(Some),
-            Ask::WithLease(lease) => $lock.read_with_lease(lease).await.map(Some),
-            Ask::Try(wait, lease) => $lock.try_read(wait, lease).await,
-            Ask::Now => $lock.try_read_now().await,
-        }
+        call!($lock, $ask, read read_with_lease try_read try_read_now)
     };
 }
 
 macro_rules! write {
     ($lock:expr, $ask:expr) => {
-        match $ask {
-            Ask::Lock => $lock.write().await.map(Some),
-            Ask::WithLease(lease) => $lock.write_with_lease(lease).await.map(Some),
-            Ask::Try(wait, lease) => $lock.try_write(wait, lease).await,
-            Ask::Now => $lock.try_write_now().await,
-        }
+        call!($lock, $ask, write write_with_lease try_write try_write_now)
     };
 }
 

@@ -379,3 +379,25 @@ fn lose_a_reply(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
 fn reset_before_send(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     plan(world, hand, support::Fault::ResetBeforeSend)
 }
+
+pub(crate) mod trials {
+    use super::*;
+
+    pub(crate) fn the_connections_of_a_client_are_killed_and_that_of_the_witness_is_spared() {
+        let server = Server::start();
+        server.ask::<()>(&["CLIENT", "SETNAME", WITNESS]);
+        let mut redis = server.connection().expect("a connection for the nemesis");
+        name(&mut redis);
+        let mut hand = Hand { rng: Rng::with_seed(1), redis };
+        assert!(!kill_type(&mut hand, "normal").is_some_and(|fault| fault.took_effect));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let client = redlatch::LockClient::builder().url(server.url()).label("hammered");
+        let client = runtime.block_on(client.connect()).expect("a client");
+        let killed = kill_type(&mut hand, "normal").expect("a fault");
+        assert!(killed.took_effect, "a client names its connections");
+        // This hand's own one has lived through that.
+        assert_eq!(hand.ask::<String>(&["PING"]), "PONG");
+        drop(client);
+    }
+}

@@ -10,7 +10,7 @@ use std::thread::{ScopedJoinHandle, sleep};
 use crate::check::floor::{CLOSE, END};
 use crate::history::Client;
 use crate::nemesis::late::{self, LATE};
-use crate::nemesis::{Hand, LOUD, QUIET, World, resets};
+use crate::nemesis::{Hand, LOUD, QUIET, WITNESS, World, resets};
 use crate::prelude::*;
 use crate::processes::{Plan, Processes};
 use crate::record::SECOND;
@@ -46,7 +46,7 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
     let networks = networks(&server, &proxies, size);
     let name = late::Names::new(&proxies);
     // Its unnamed connection would be the nemesis's to kill.
-    server.ask::<()>(&["CLIENT", "SETNAME", "witness"]);
+    server.ask::<()>(&["CLIENT", "SETNAME", WITNESS]);
     let names = Names::new(size.names);
     let plan = Plan {
         folder: folder.path().into(),

@@ -8,7 +8,7 @@ use crate::check::{
 };
 use crate::prelude::*;
 use crate::run::{Length, Settings, Verdict, run};
-use crate::{calm_times, monitor, processes, record};
+use crate::{calm_times, monitor, nemesis, processes, record};
 
 macro_rules! trials {
     ($($module:ident::$($path:ident)::+,)*) => {
@@ -21,6 +21,7 @@ pub(crate) fn all() -> Vec<Trial> {
         record::a_record_survives_being_written_and_read,
         monitor::acquires_releases_and_writes_are_heard,
         calm_times::windows_are_joined_and_cut,
+        nemesis::trials::the_connections_of_a_client_are_killed_and_that_of_the_witness_is_spared,
         processes::trials::a_process_that_is_told_to_stop_while_it_starts_stops,
         exclusion::trials::one_after_the_other_is_no_overlap,
         exclusion::trials::two_at_once_are_an_overlap,

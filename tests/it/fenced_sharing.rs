@@ -5,20 +5,13 @@ use std::sync::Mutex;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use redlatch::{FencedReadGuard, FencedReadWriteLock, FencedWriteGuard};
+use redlatch::{FencedReadWriteLock, FencedWriteGuard};
 
 use crate::prelude::*;
+use crate::sharing::{reads, writes};
 use crate::support::tokens::assert_growing;
 
 const NAME: &str = "config";
-
-async fn reads(lock: &FencedReadWriteLock) -> FencedReadGuard {
-    soon("reading", lock.read()).await.expect("to read")
-}
-
-async fn writes(lock: &FencedReadWriteLock) -> FencedWriteGuard {
-    soon("writing", lock.write()).await.expect("to write")
-}
 
 async fn next_token(lock: &FencedReadWriteLock) -> FencingToken {
     let guard = writes(lock).await;

@@ -3,17 +3,18 @@
 
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
+use redlatch::kind::ReadWriteKind;
 use redlatch::{ReadGuard, ReadWriteLock, WriteGuard};
 
 use crate::prelude::*;
 
 const NAME: &str = "config";
 
-async fn reads(lock: &ReadWriteLock) -> ReadGuard {
+pub(crate) async fn reads<K: ReadWriteKind>(lock: &ReadWriteLock<K>) -> ReadGuard<K> {
     soon("reading", lock.read()).await.expect("to read")
 }
 
-async fn writes(lock: &ReadWriteLock) -> WriteGuard {
+pub(crate) async fn writes<K: ReadWriteKind>(lock: &ReadWriteLock<K>) -> WriteGuard<K> {
     soon("writing", lock.write()).await.expect("to write")
 }
 

@@ -37,7 +37,7 @@ pub(crate) use foreign::OldestForeignWaiter;
 pub(crate) use grant::{Grant, ServerClock, TurnMessage};
 pub(crate) use names::Names;
 pub(crate) use prolong::Prolonged;
-pub(crate) use read_write::Mode;
+pub(crate) use read_write::{Mode, WRITER};
 use replies::{acquired, inspected, loss_of, unexpected};
 pub(crate) use scripts::scripts;
 use scripts::{SCRIPTS, count_listeners, operation, publish};

@@ -5,14 +5,13 @@ use std::io::Write;
 use std::ops::Deref;
 
 use crate::kind::Kind;
+use crate::protocol::WRITER;
 
 use super::Possession;
 
 /// The length of a UUID, a colon, and the longest number, and of what the writer of a read-write lock has behind
 /// that.
 const LONGEST: usize = 36 + 1 + 20 + WRITER.len();
-
-const WRITER: &str = ":write";
 
 /// `<uuid of the client>:<number>`, without memory of its own: there is one for each acquire.
 #[derive(Clone, Copy)]

@@ -18,7 +18,7 @@ use super::scripts::SCRIPTS;
 use super::{Acquired, Call, Names, QueueEntry, QueueNews, Terms, evalsha, millis};
 
 /// What stands at the end of the owner of a writer.
-const WRITER: &str = ":write";
+pub(crate) const WRITER: &str = ":write";
 
 /// A reader with more holds, which only Redisson has, is not looked at: it is there until the lock's lease ends.
 const MOST_MARKERS: u32 = 16;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::{Cmd, RedisResult, Value, from_redis_value, from_redis_value_ref};
 
-use super::{Mode, Names};
+use super::{Mode, Names, WRITER};
 use crate::token::FencingToken;
 
 /// The most fields of one hash that are looked at, and the most clients of one queue.
@@ -20,9 +20,6 @@ const MOST_MARKERS: usize = 128;
 /// Times of one waiter may differ by so many microseconds: those when the oldest waiter of a client came, and when the
 /// oldest one came that wants to write.
 const SAME: f64 = 1_000.0;
-
-/// What stands at the end of the owner of a writer.
-const WRITER: &str = ":write";
 
 /// The commands of the first look at one lock.
 pub(super) const FIRST: usize = 3;

@@ -8,16 +8,21 @@ mod harness;
 #[allow(dead_code, reason = "shared with the examples, which use more of it")]
 #[path = "../../examples/support/mod.rs"]
 mod support;
+mod watched;
 
 use clap::Parser;
 
 use harness::family::Reading;
 use harness::{Contestant, Fair, Floor, Peer, Redlatch, serve};
+use watched::Watched;
 
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
     options: harness::Options,
+    /// Also in a program that reads its figures once a second; with `--features metrics` it exports them as well
+    #[arg(long)]
+    watched: bool,
 }
 
 #[tokio::main(worker_threads = 2)]
@@ -27,11 +32,15 @@ async fn main() -> support::Result<()> {
             Floor::NAME => serve::<Floor>(&url).await,
             Fair::NAME => serve::<Fair>(&url).await,
             Reading::NAME => serve::<Reading>(&url).await,
+            Watched::NAME => serve::<Watched>(&url).await,
             _ => serve::<Redlatch>(&url).await,
         };
     }
     let mut contestants = vec![Contestant::of::<Floor>()?, Contestant::of::<Redlatch>()?];
-    let mut options = Args::parse().options;
+    let Args { mut options, watched } = Args::parse();
+    if watched {
+        contestants.push(Contestant::of::<Watched>()?);
+    }
     if options.fair {
         contestants.push(Contestant::of::<Fair>()?);
     }

@@ -229,3 +229,73 @@ async fn a_warning_counts_also_where_the_log_is_spared_it() {
     assert_eq!(warnings, expected(&[("reason=long_wait", Value::Counter(3))]));
     holder.unlock().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_warning_of_how_a_lock_is_used_counts_by_its_reason() {
+    let recorder = Recorder::install();
+    let redis = Redis::new();
+    let builder = redis.builder().warn_waits_longer_than(ms(100)).watchdog_timeout(ms(3_000));
+    let client = builder.max_hold(ms(5_000)).connect().await.unwrap();
+    let shared = std::sync::Arc::new(client.lock("shared"));
+    let inside = async |lock: &std::sync::Arc<redlatch::Lock>| {
+        let lock = lock.clone();
+        tokio::spawn(async move { lock.lock().await.unwrap() }).await.unwrap()
+    };
+    drop((inside(&shared).await, inside(&shared).await));
+    let warned = || -> Vec<String> {
+        let all = recorder.of("redlatch_usage_warnings_total").into_iter();
+        let grown = all.filter(|(_, value)| *value != Value::Counter(0));
+        grown.map(|(reason, value)| format!("{reason}: {value:?}")).collect()
+    };
+    assert_eq!(warned(), ["reason=shared_handle: Counter(1)"]);
+
+    // Another handle of a task that holds it: the call waits for its own task.
+    let guard = client.lock("a").lock().await.unwrap();
+    assert!(client.lock("a").try_lock(ms(300), Lease::Watchdog).await.unwrap().is_none());
+    assert_eq!(warned(), ["reason=long_wait: Counter(1)", "reason=waits_for_itself: Counter(1)"]);
+
+    guard.lost().await;
+    assert_eq!(warned(), ["reason=long_hold: Counter(1)"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_fails_counts_by_its_kind_of_error() {
+    let recorder = Recorder::install();
+    let redis = Redis::new();
+    let client = redis.client();
+    let config = client.read_write_lock("config");
+    let other = redis.client().read_write_lock("config");
+    let reads = (config.read().await.unwrap(), other.read().await.unwrap());
+    assert_eq!(config.write().await.unwrap_err().kind(), ErrorKind::WouldDeadlock);
+    drop(reads);
+    let full = redis::cmd("CONFIG").arg(&["SET", "maxmemory", "1"]).to_owned();
+    let () = redis.query(&full).unwrap();
+    assert_eq!(client.lock("b").try_lock_now().await.unwrap_err().kind(), ErrorKind::Server);
+
+    let all = recorder.millis(ACQUIRES);
+    let failed: Vec<_> = all.keys().filter(|labels| !labels.ends_with("=granted")).collect();
+    assert_eq!(failed, ["kind=lock,outcome=server", "kind=write,outcome=would_deadlock"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_only_some_programs_ask_for_counts_by_its_operation() {
+    let recorder = Recorder::install();
+    let redis = Redis::new();
+    let client = redis.client();
+    let fair = client.fair_lock("till");
+    let guard = fair.lock().await.unwrap();
+    let other = redis.client().fair_lock("till");
+    assert!(other.try_lock(ms(300), Lease::Watchdog).await.unwrap().is_none());
+    assert!(fair.is_locked().await.unwrap());
+    assert!(fair.force_unlock().await.unwrap());
+    drop(guard);
+    let replicated = redis.builder().replicas(1, ms(50)).connect().await.unwrap();
+    replicated.lock("a").try_lock_now().await.expect_err("there is no replica");
+    let operations = recorder.of("redlatch_command_duration_seconds");
+    let names: Vec<&str> = operations.keys().map(String::as_str).collect();
+    for wanted in
+        ["operation=queue", "operation=inspect", "operation=force_unlock", "operation=wait"]
+    {
+        assert!(names.iter().any(|name| name.ends_with(wanted)), "{wanted} is not in {names:?}");
+    }
+}

@@ -9,7 +9,7 @@ use redis::{AsyncConnectionConfig, RedisResult};
 use tokio::runtime::{self, Handle};
 use tokio::task::JoinHandle;
 
-pub(crate) use std::collections::HashMap;
+pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
 
 /// The machine of a client.
 #[derive(Clone, Default)]

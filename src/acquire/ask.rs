@@ -353,7 +353,9 @@ impl<Q> Acquisition<'_, Q> {
         let deadline = session.call.deadline.max(clock::now() + two);
         let Possession { names, id, .. } = &**session.possession();
         let (router, events) = (&self.engine.router, &self.engine.events);
-        let replicated = Call::await_replicas(router, names, id, replicas, deadline);
-        events.metrics.timed(Operation::Wait, replicated).await
+        let timing = events.metrics.asks(Operation::Wait);
+        let answer = Call::await_replicas(router, names, id, replicas, deadline).await;
+        events.metrics.answered(timing, answer.as_ref().err());
+        answer
     }
 }

@@ -27,6 +27,12 @@ pub(crate) struct Metrics {
     reconnects: OnceLock<Counter>,
 }
 
+/// What a request asks, and since when.
+pub(crate) struct Timing {
+    operation: Operation,
+    begun: Instant,
+}
+
 impl Metrics {
     /// `client` is a label of all series, unless it is empty.
     pub(crate) fn new(client: &str, grouping: &Grouping) -> Self {
@@ -66,15 +72,15 @@ impl Metrics {
         self.held.iter().enumerate().filter_map(|(at, gauge)| Some((at, gauge.get()?)))
     }
 
-    /// The answer of a request, whose time is recorded.
-    pub(crate) async fn timed<T, F: Future<Output = Result<T, Error>>>(
-        &self,
-        operation: Operation,
-        request: F,
-    ) -> F::Output {
-        let begun = clock::now();
-        let answer = request.await;
-        let failed = answer.as_ref().err().map(Outcome::of);
+    /// A request is asked from here on.
+    pub(crate) fn asks(&self, operation: Operation) -> Timing {
+        Timing { operation, begun: clock::now() }
+    }
+
+    /// A request has its answer, whose time is recorded.
+    pub(crate) fn answered(&self, asked: Timing, error: Option<&Error>) {
+        let Timing { operation, begun } = asked;
+        let failed = error.map(Outcome::of);
         let at = failed.map_or(Outcome::TEXTS.len(), |failed| failed as usize);
         let error_type = failed.map_or("", Outcome::text);
         let histogram = self.commands[operation as usize][at].get_or_init(|| {
@@ -83,7 +89,6 @@ impl Metrics {
             metrics::histogram!("redlatch_command_duration_seconds", labels.collect::<Vec<_>>())
         });
         histogram.record(clock::now().saturating_duration_since(begun));
-        answer
     }
 
     /// Redis has confirmed a renewal of a lease that would have ended at `until`.

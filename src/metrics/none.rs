@@ -23,6 +23,8 @@ pub(crate) struct OfKinds;
 
 pub(crate) struct Attempt;
 
+pub(crate) struct Timing;
+
 pub(crate) struct Waits;
 
 impl Metrics {
@@ -34,14 +36,11 @@ impl Metrics {
         (Series::default(), None)
     }
 
-    /// The answer of a request, as it is.
-    pub(crate) fn timed<T, F: Future<Output = Result<T, Error>>>(
-        &self,
-        _: Operation,
-        request: F,
-    ) -> F {
-        request
+    pub(crate) fn asks(&self, _: Operation) -> Timing {
+        Timing
     }
+
+    pub(crate) fn answered(&self, _: Timing, _error: Option<&Error>) {}
 
     pub(crate) fn renewed(&self, _until: Instant, _now: Instant) {}
 

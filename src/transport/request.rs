@@ -27,41 +27,39 @@ impl Router {
     /// drops this future can send something behind the request.
     ///
     /// Rare steps are boxed: every waiting request has the size of this future.
-    pub(crate) fn call(
-        &self,
-        connection: &mut Option<Connection>,
-        request: &mut Request<'_>,
-    ) -> impl Future<Output = Result<Answer, Error>> + Send {
-        let operation = request.operation;
-        self.events.metrics.timed(operation, self.send_until_answered(connection, request))
-    }
-
-    async fn send_until_answered(
+    pub(crate) async fn call(
         &self,
         connection: &mut Option<Connection>,
         request: &mut Request<'_>,
     ) -> Result<Answer, Error> {
+        // A future around this one would be moved with all that is in it.
+        let timing = self.events.metrics.asks(request.operation);
         let mut retry = Retry::new();
         // Behind a request that is never sent there is nothing to wait for.
         let mut same = connection.clone().filter(|connection| !connection.is_cancelled());
-        loop {
+        let answer = loop {
             let behind = same.is_some();
             let on = match same.take().or_else(|| self.connected(request, &retry)) {
                 Some(on) => on,
-                None => Box::pin(self.reach(request, &mut retry)).await?,
+                None => match Box::pin(self.reach(request, &mut retry)).await {
+                    Ok(on) => on,
+                    Err(error) => break Err(error),
+                },
             };
             *connection = Some(on.clone());
-            if on.has_to_wait()
-                && !Box::pin(self.clear(&on, connection, request, &mut retry)).await?
-            {
-                continue;
+            if on.has_to_wait() {
+                match Box::pin(self.clear(&on, connection, request, &mut retry)).await {
+                    Ok(true) => {}
+                    Ok(false) => continue,
+                    Err(error) => break Err(error),
+                }
             }
             let sent = clock::now();
             let left = request.deadline.saturating_duration_since(sent);
             if on.is_too_late(left, request.patience) {
                 let redis = self.redis(request.key, retry.cause.as_ref());
                 let message = format!("no time left to ask {redis} for {}", request.subject());
-                return Err(retry.unavailable(&message));
+                break Err(retry.unavailable(&message));
             }
             if let Some(make) = &request.make {
                 request.cmd = make();
@@ -74,25 +72,30 @@ impl Router {
                     if asking {
                         self.publish_at_source(request.key, request.publishes_on);
                     }
-                    return Ok(Answer { value, sent, repeated: retry.repeated, asking });
+                    break Ok(Answer { value, sent, repeated: retry.repeated, asking });
                 }
                 Reply::Answer(Err(error)) => {
                     if error.code().is_some() {
                         on.answered(sent);
                     }
                     let next = self.recover(error, on, connection, request, &mut retry);
-                    same = Box::pin(next).await?;
+                    match Box::pin(next).await {
+                        Ok(connection) => same = connection,
+                        Err(error) => break Err(error),
+                    }
                 }
                 Reply::TimedOut { sent: executed } => {
                     retry.repeated |= executed;
-                    return Err(self.no_answer(connection, sent, request, &mut retry));
+                    break Err(self.no_answer(connection, sent, request, &mut retry));
                 }
                 Reply::Unbatched { sent } => {
                     request.batch = None;
                     retry.repeated |= sent;
                 }
             }
-        }
+        };
+        self.events.metrics.answered(timing, answer.as_ref().err());
+        answer
     }
 
     /// This runtime's connection to the server of the key, if there is one.

@@ -8,9 +8,13 @@ mod board;
 mod chart;
 mod crew;
 mod faults;
+#[path = "../../../examples/support/guardian.rs"]
+mod guardian;
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
 #[path = "../../../tests/support/network.rs"]
 mod network;
+#[path = "../../../examples/support/postgres.rs"]
+mod postgres;
 mod report;
 mod scenarios;
 mod seat;

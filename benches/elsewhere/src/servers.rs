@@ -1,28 +1,13 @@
 //! The servers, each a process of its own on a free port, in a directory that goes with it.
 
-use std::fs::{self, File};
-use std::io;
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::fs;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::guardian::{Guardian, directory, free_port};
 use crate::network::{Distance, Network};
+use crate::postgres::postgres;
 use crate::support::{Result, Server};
-
-/// Runs a server beside `cat`, which ends when the pipe to this process closes, and that happens
-/// however this process ends. The first word is the signal that ends the server, the second the
-/// directory that nobody needs then.
-const GUARDED: &str = r#"
-    trap '' HUP INT QUIT TERM
-    signal=$1 directory=$2; shift 2
-    "$@" <&- & cat
-    kill "-$signal" $!; wait
-    rm -rf "$directory"
-"#;
-
-const STARTUP: Duration = Duration::from_secs(30);
 
 /// Which ports lead to them.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +55,7 @@ impl Servers {
         };
         let others = [postgres(sites.postgres)?, etcd(sites.etcd)?, zookeeper(sites.zookeeper)?];
         for guardian in &others {
-            guardian.wait_until_up().await?;
+            guardian.wait_until_up()?;
         }
         crate::tools::prepare_postgres(&sites).await?;
         Ok(Self { sites, _redis: redis, _others: others })
@@ -84,86 +69,6 @@ impl Servers {
         let [redis, postgres, etcd, zookeeper] = ways.each_ref().map(Network::port);
         (ways, Sites { redis, postgres, etcd, zookeeper })
     }
-}
-
-/// Dropping it ends the server.
-struct Guardian {
-    name: &'static str,
-    port: u16,
-    log: PathBuf,
-    child: Child,
-}
-
-impl Guardian {
-    fn start(
-        name: &'static str,
-        port: u16,
-        signal: &str,
-        directory: &Path,
-        command: &[String],
-    ) -> Result<Self> {
-        let log = directory.join("log");
-        let child = Command::new("sh")
-            .args(["-c", GUARDED, "sh", signal])
-            .arg(directory)
-            .args(command)
-            .stdin(Stdio::piped())
-            .stdout(File::create(&log)?)
-            .stderr(File::options().append(true).open(&log)?)
-            .spawn()?;
-        Ok(Self { name, port, log, child })
-    }
-
-    async fn wait_until_up(&self) -> Result<()> {
-        let begun = Instant::now();
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            if begun.elapsed() > STARTUP {
-                let said = fs::read_to_string(&self.log).unwrap_or_default();
-                return Err(format!("{} did not come up; it said:\n{said}", self.name).into());
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        eprintln!("{}: a private one on 127.0.0.1:{}", self.name, self.port);
-        Ok(())
-    }
-}
-
-impl Drop for Guardian {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
-    }
-}
-
-/// As `initdb` configures it, so `fsync` and `synchronous_commit` are on.
-fn postgres(port: u16) -> Result<Guardian> {
-    let bin = newest_postgres()?;
-    let directory = directory("postgres")?;
-    let user = user_for_postgres(&directory)?;
-    let data = directory.join("data").display().to_string();
-
-    let options = ["-A", "trust", "-U", "postgres", "-D", &data];
-    let init = command(&user, &bin.join("initdb"), &options);
-    run(Command::new(&init[0]).args(&init[1..]).current_dir("/").stdout(Stdio::null()))?;
-
-    let port_option = port.to_string();
-    let options = ["-D", &data, "-p", &port_option, "-h", "127.0.0.1", "-k", "", "-N", "300"];
-    let serve = command(&user, &bin.join("postgres"), &options);
-    Guardian::start("PostgreSQL", port, "QUIT", &directory, &serve)
-}
-
-/// What makes a command one of the user `postgres`, where this is root: PostgreSQL refuses that.
-fn user_for_postgres(directory: &Path) -> Result<Vec<&'static str>> {
-    if Command::new("id").arg("-u").output()?.stdout != b"0\n" {
-        return Ok(Vec::new());
-    }
-    run(Command::new("chown").arg("postgres:postgres").arg(directory))?;
-    Ok(vec!["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"])
-}
-
-fn command(before: &[&str], program: &Path, options: &[&str]) -> Vec<String> {
-    let program = program.display().to_string();
-    [before, &[&*program], options].concat().into_iter().map(str::to_owned).collect()
 }
 
 fn etcd(port: u16) -> Result<Guardian> {
@@ -209,27 +114,4 @@ pub(crate) fn java() -> String {
         Ok(home) => format!("{home}/bin/java"),
         Err(_) => "java".into(),
     }
-}
-
-fn newest_postgres() -> Result<PathBuf> {
-    let versions = fs::read_dir("/usr/lib/postgresql")
-        .map_err(|e| format!("PostgreSQL is not installed: {e}"))?;
-    let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
-    let newest = versions.filter_map(|entry| Some(entry.ok()?.path())).max_by_key(number);
-    Ok(newest.ok_or("PostgreSQL is not installed")?.join("bin"))
-}
-
-/// It goes with the server, not with this program.
-fn directory(name: &str) -> Result<PathBuf> {
-    let prefix = format!("redlatch-elsewhere-{name}-");
-    Ok(tempfile::Builder::new().prefix(&prefix).tempdir()?.keep())
-}
-
-fn run(command: &mut Command) -> Result<()> {
-    let status = command.status()?;
-    status.success().then_some(()).ok_or_else(|| format!("{command:?}: {status}").into())
-}
-
-fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }

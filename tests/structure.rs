@@ -354,7 +354,10 @@ fn below(folder: &str) -> Vec<File> {
         for entry in fs::read_dir(&folder).expect("a folder of sources") {
             let path: PathBuf = entry.expect("an entry").path();
             if path.is_dir() {
-                folders.push(path);
+                // A package of its own has what it builds beside its sources.
+                if !path.ends_with("target") {
+                    folders.push(path);
+                }
                 continue;
             }
             if path.extension().is_none_or(|extension| extension != "rs") {

@@ -1,0 +1,13 @@
+//! The recipes do what their page says: each runs against a real Redis, and those that write against a real PostgreSQL.
+
+mod axum_service;
+#[path = "../../../support/guardian.rs"]
+mod guardian;
+mod orders;
+#[allow(dead_code, reason = "shared with a bench, which uses more of it")]
+#[path = "../../../support/postgres.rs"]
+mod postgres;
+mod street;
+#[allow(dead_code, reason = "shared with the examples, which use more of it")]
+#[path = "../../../support/mod.rs"]
+mod support;

@@ -1,5 +1,6 @@
 //! The recipes do what their page says: each runs against a real Redis, and those that write against a real PostgreSQL.
 
+mod actix_service;
 mod axum_service;
 #[path = "../../../support/guardian.rs"]
 mod guardian;

@@ -10,7 +10,7 @@ use redlatch_recipes::orders::Orders;
 use redlatch_recipes::shop::Shop;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::guardian::{Guardian, free_port};
 use crate::postgres::postgres;
@@ -60,6 +60,15 @@ pub(crate) async fn order(orders: &Orders) -> i64 {
 
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     timeout(SOON, future).await.unwrap_or_else(|_| panic!("not within {SOON:?}: {what}"))
+}
+
+pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let holds = async {
+        while !condition().await {
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    soon(what, holds).await;
 }
 
 /// What a service answers.

@@ -4,3 +4,4 @@ pub mod actix_service;
 pub mod axum_service;
 pub mod orders;
 pub mod shop;
+pub mod tonic_service;

@@ -12,3 +12,4 @@ mod street;
 #[allow(dead_code, reason = "shared with the examples, which use more of it")]
 #[path = "../../../support/mod.rs"]
 mod support;
+mod tonic_service;

@@ -1,6 +1,7 @@
 //! The recipes do what their page says: each runs against a real Redis, and those that write against a real PostgreSQL.
 
 mod actix_service;
+mod apalis_worker;
 mod axum_service;
 #[path = "../../../support/guardian.rs"]
 mod guardian;

@@ -3,6 +3,7 @@
 pub mod actix_service;
 pub mod apalis_worker;
 pub mod axum_service;
+pub mod nightly_job;
 pub mod orders;
 pub mod shop;
 pub mod tonic_service;

@@ -5,6 +5,7 @@ mod apalis_worker;
 mod axum_service;
 #[path = "../../../support/guardian.rs"]
 mod guardian;
+mod nightly_job;
 mod orders;
 #[allow(dead_code, reason = "shared with a bench, which uses more of it")]
 #[path = "../../../support/postgres.rs"]

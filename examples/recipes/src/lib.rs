@@ -6,4 +6,5 @@ pub mod axum_service;
 pub mod nightly_job;
 pub mod orders;
 pub mod shop;
+pub mod shutdown;
 pub mod tonic_service;

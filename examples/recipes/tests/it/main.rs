@@ -10,6 +10,7 @@ mod orders;
 #[allow(dead_code, reason = "shared with a bench, which uses more of it")]
 #[path = "../../../support/postgres.rs"]
 mod postgres;
+mod shutdown;
 mod street;
 #[allow(dead_code, reason = "shared with the examples, which use more of it")]
 #[path = "../../../support/mod.rs"]

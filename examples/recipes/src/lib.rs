@@ -5,6 +5,7 @@ pub mod apalis_worker;
 pub mod axum_service;
 pub mod nightly_job;
 pub mod orders;
+pub mod own_trait;
 pub mod shop;
 pub mod shutdown;
 pub mod tonic_service;

@@ -7,6 +7,7 @@ mod axum_service;
 mod guardian;
 mod nightly_job;
 mod orders;
+mod own_trait;
 #[allow(dead_code, reason = "shared with a bench, which uses more of it")]
 #[path = "../../../support/postgres.rs"]
 mod postgres;

@@ -4,6 +4,7 @@
 //! - [`deployment`]: one server, Sentinel, cluster, replicas, TLS, the rights of a Redis user, who holds a lock, probes and
 //!   logs.
 //! - [`operations`]: metrics, three incidents told apart, alerts, a dashboard.
+//! - [`recipes`]: a lock in axum, actix-web, tonic, apalis and tokio-cron-scheduler, tokens in PostgreSQL, `SIGTERM`, mocks.
 //! - [`migrating`]: from Redisson, rslock and redlock, `SET NX`, PostgreSQL's advisory locks and ShedLock, call by call.
 //! - [`redis_client`]: redlatch beside `redis`, deadpool-redis, bb8-redis and fred, and what of your client it can take.
 //! - [`faq`]: Redlock and Kleppmann, `kill -9`, restarts, connections, managed services, versions, platforms.
@@ -124,6 +125,22 @@ pub mod operations {}
 /// [`Closed`]: crate::ErrorKind::Closed
 #[doc = include_str!("guide/promises.md")]
 pub mod promises {}
+
+/// [`LockClient`]: crate::LockClient
+/// [`connect_lazy`]: crate::LockClientBuilder::connect_lazy
+/// [`try_with`]: crate::Lock::try_with
+/// [`with`]: crate::Lock::with
+/// [`run_until_lost`]: crate::LockGuard::run_until_lost
+/// [`hold_at_least`]: crate::LockGuard::hold_at_least
+/// [`shutdown`]: crate::LockClient::shutdown
+/// [`Shutdown`]: crate::Shutdown
+/// [token]: crate::FencingToken
+/// [connections]: crate::guide::faq#how-many-connections-and-why
+/// [kill]: crate::guide::faq#what-happens-after-kill--9-and-why-does-it-take-up-to-30-s
+/// [tested_service]: crate::guide#in-the-repository
+/// [files]: crate::guide#in-the-repository
+#[doc = include_str!("guide/recipes.md")]
+pub mod recipes {}
 
 /// [`url`]: crate::LockClientBuilder::url
 /// [`client`]: crate::LockClientBuilder::client

@@ -5,6 +5,7 @@
 //! [deployment]: guide::deployment
 //! [operations]: guide::operations
 //! [choosing]: guide::choosing
+//! [recipes]: guide::recipes
 //! [migrating]: guide::migrating
 //! [redis_client]: guide::redis_client
 //! [faq]: guide::faq

@@ -1,4 +1,7 @@
-//! What services want of a lock most often. Each file is one recipe, and the tests run all of it.
+//! The code of the page of recipes (`redlatch::guide::recipes`), as it is compiled and run.
+//!
+//! Each file is one recipe. A block of code on the page is a part of one of them, word for word; the tests run all of
+//! it, and compare the page with the files.
 
 pub mod actix_service;
 pub mod apalis_worker;

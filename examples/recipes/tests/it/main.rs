@@ -8,6 +8,7 @@ mod guardian;
 mod nightly_job;
 mod orders;
 mod own_trait;
+mod page;
 #[allow(dead_code, reason = "shared with a bench, which uses more of it")]
 #[path = "../../../support/postgres.rs"]
 mod postgres;

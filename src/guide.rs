@@ -49,6 +49,8 @@ pub mod choosing {}
 /// [`locks`]: crate::LockClient::locks
 /// [`stats`]: crate::LockClient::stats
 /// [`health`]: crate::LockClient::health
+/// [`shutdown`]: crate::LockClient::shutdown
+/// [sigterm]: crate::guide::recipes#stop-on-sigterm-without-leaving-a-lock
 /// [a test]: crate::guide#in-the-repository
 #[doc = include_str!("guide/deployment.md")]
 pub mod deployment {}
@@ -66,6 +68,9 @@ pub mod deployment {}
 /// [migrating]: crate::guide::migrating#from-rslock-or-redlock
 /// [rights]: crate::guide::deployment#rights-of-the-user
 /// [beside]: crate::guide::redis_client
+/// [`force_unlock`]: crate::Lock::force_unlock
+/// [`outage_limit`]: crate::LockClientBuilder::outage_limit
+/// [holds]: crate::guide::deployment#who-holds-it
 /// [changelog]: crate::guide#in-the-repository
 #[doc = include_str!("guide/faq.md")]
 pub mod faq {}
@@ -94,6 +99,7 @@ pub mod migrating {}
 /// [`stats`]: crate::LockClient::stats
 /// [`health`]: crate::LockClient::health
 /// [label]: crate::LockClientBuilder::label
+/// [group]: crate::LockClientBuilder::metrics_group
 /// [holds]: crate::guide::deployment#who-holds-it
 /// [alerts]: crate::guide::operations#alertsyml
 /// [dashboard]: crate::guide#in-the-repository
@@ -148,6 +154,7 @@ pub mod recipes {}
 /// [`sentinel`]: crate::LockClientBuilder::sentinel
 /// [`execute`]: crate::LockGuard::execute
 /// [deployment]: crate::guide::deployment
+/// [sentinels]: crate::guide::deployment#sentinel
 /// [why]: crate::guide::faq#how-many-connections-and-why
 /// [urls]: crate::guide#in-the-repository
 /// [tls]: crate::guide#in-the-repository

@@ -53,6 +53,19 @@ pub use multi::MultiLock;
 /// then asks only when a message wakes it or the lease that Redis reported could have ended (30 s later at
 /// most). Making a handle costs no I/O.
 ///
+/// **A task that holds the lock by one handle and calls [`lock`](Self::lock) on another one waits for itself**, and
+/// no error says so: pass the handle on to what has to re-enter.
+///
+/// # Costs
+///
+/// | | round trips |
+/// |---|---|
+/// | a lock that is free, or that this handle holds | 1 |
+/// | its [`unlock`](LockGuard::unlock), of a nested hold, too | 1; many calls share a request |
+/// | a waiter that gets the lock from a holder of its own client | 0: it waits for no answer |
+/// | a waiter that gets it from another client | from that `unlock` on 2: the message, and one more request. While it waits, 0 |
+/// | the first waiter of a client, before it waits | 3: the request that Redis refused, the subscription, one more request |
+///
 /// All calls but [`name`](Self::name) and [`owner`](Self::owner) need a Tokio runtime with time
 /// and I/O enabled, any one; a call from another runtime than before makes its own connection.
 ///
@@ -131,8 +144,8 @@ impl<K: LockKind> Lock<K> {
     /// (30 s), which the client renews in the background while the guard lives.
     ///
     /// One round trip if the lock is free or this handle holds it. Else a SUBSCRIBE if no task of
-    /// this client waits yet, one more try, and one try for each wake-up; none if another holder of
-    /// this client hands the lock off. What a [fair lock](FairLock#costs) costs beside that stands there.
+    /// this client waits yet, one more try, and one try for each wake-up. No request at all if a holder of
+    /// this client hands the lock off: [Costs](Self#costs). What a [fair lock](FairLock#costs) costs beside that stands there.
     ///
     /// # Errors
     ///

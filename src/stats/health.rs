@@ -44,7 +44,8 @@ pub struct Health {
     pub lost_guards: usize,
     /// For how long the first of them is lost; `None` if there is none.
     pub lost_for: Option<Duration>,
-    /// Whether [`close`](crate::LockClient::close) was called.
+    /// Whether [`close`](crate::LockClient::close) was called, or [`shutdown`](crate::LockClient::shutdown): from the
+    /// beginning of either, new calls are refused.
     pub is_closed: bool,
 }
 

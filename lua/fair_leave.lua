@@ -5,6 +5,8 @@
 -- Replies  +GONE  it had no entry, or has it for another waiter
 --          +OK    the entry is gone; if the lock is free, the next client has its turn
 --
+-- If the client was the first in the queue of a lock that is held, the next one asks: it learns that
+-- it is the first, and that the holder may not tell it when it releases the lock.
 -- Sent twice it finds no entry the second time, and the next client is notified once. If
 -- another waiter has come meanwhile, its ticket is higher, and its entry stays.
 -- The first write is a HDEL because Redis allows that when its memory is full, and after it
@@ -17,6 +19,7 @@ local last = redis.call('HGET', waiting, 'ticket:' .. client)
 if last and ticket < tonumber(last) then
   return redis.status_reply('GONE')
 end
+local was_first = redis.call('ZRANK', queue, client) == 0
 local had_entry = drop(client)
 if redis.call('HGET', waiting, 'notified') == client then
   redis.call('HDEL', waiting, 'notified')
@@ -26,5 +29,7 @@ if not had_entry then
 end
 if redis.call('EXISTS', lock) == 0 then
   give_turn(now_us())
+elseif was_first then
+  tell_end(0)
 end
 return redis.status_reply('OK')

@@ -49,7 +49,7 @@
 -- Readers do not wait for each other: one has its turn if no writer of another client came before
 -- it, and its reply says of the other clients how long the oldest writer has waited. It passes the
 -- turn on: the next client may want to read, too. A message has the next client ask after the
--- grace. Another one says if the lease ends before that.
+-- grace: a writer may be the first then, and not know it. Another one says if the lease ends before that.
 -- A handle that writes may read, too, and one that is the only reader may write: it waits for
 -- nothing. The lock is then one to write, with both owners, as that of a writer of Redisson that
 -- reads. All readers of a client are one owner, and this one is let in beside the writer because
@@ -161,8 +161,8 @@ if looks and (is_of_another or redis.call('EXISTS', key, KEYS[2], KEYS[3]) > 0) 
   if asks and oldest >= 0 then
     if wants == 'read' and not writer_waits(now) then
       give_turn(now)
-    elseif tonumber(lease) < grace then
-      tell_end(lease)
+    elseif wants == 'read' or tonumber(lease) < grace then
+      tell_end(math.min(tonumber(lease), grace))
     end
     if wants == 'read' then
       local came = oldest_writer(now, client, math.huge)

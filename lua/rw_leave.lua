@@ -6,7 +6,8 @@
 --          +OK    the entry is gone; if the lock is free, or readers have it and the next client
 --                 may want to read, that one has its turn
 --
--- What this sent twice does, and why the first write is a HDEL, is in fair_leave.
+-- What this sent twice does, why the next client asks that keeps its turn, and why the first write is a
+-- HDEL, is in fair_leave.
 -- Why atomic: if the turn of the client came between two steps, no other client would be
 -- notified.
 
@@ -15,6 +16,7 @@ local last = redis.call('HGET', waiting, 'ticket:' .. client)
 if last and ticket < tonumber(last) then
   return redis.status_reply('GONE')
 end
+local was_first = redis.call('ZRANK', queue, client) == 0
 local had_entry = drop(client)
 if redis.call('HGET', waiting, 'notified') == client then
   redis.call('HDEL', waiting, 'notified')
@@ -25,5 +27,7 @@ end
 local now, mode = now_us(), redis.pcall('HGET', lock, 'mode')
 if mode == 'read' and not writer_waits(now) or redis.call('EXISTS', lock) == 0 then
   give_turn(now)
+elseif was_first then
+  tell_end(0)
 end
 return redis.status_reply('OK')

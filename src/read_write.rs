@@ -44,7 +44,9 @@ pub use guards::{ReadGuard, ReadWriteGuard, WriteGuard};
 ///   that came within that time. The next one asks Redis again;
 /// - a client whose first waiter wants to write and has died behind readers counts as alive for up to 10 s;
 /// - readers and writers of Redisson do not see the queue. A stream of its readers can keep a writer
-///   out.
+///   out. The first client in the queue hears at once of their release: the one behind a client that died, or behind
+///   another one that has read for less than a second (`fair_grace`), within 3.3 s, or that second. Redisson tells no
+///   client that its writer has become a reader.
 ///
 /// # One handle
 ///

@@ -197,13 +197,10 @@ impl Redis {
     /// more after its last waiter has gone.
     #[must_use]
     pub fn waiting(&self, name: &str) -> usize {
-        let all = self.ask(redis::cmd("PUBSUB").arg("CHANNELS"));
-        let all: Vec<String> = redis::from_redis_value(all).unwrap_or_default();
-        let listens = all.iter().filter(|channel| Names::is_heard_on(name, channel));
-        let many = |channel: &String| {
-            self.network.at(self.server, |server, _| server.subscribers(channel.as_bytes()))
+        let heard = |channel: &[u8]| {
+            str::from_utf8(channel).is_ok_and(|channel| Names::is_heard_on(name, channel))
         };
-        listens.map(many).sum()
+        self.network.at(self.server, |server, _| server.listeners(heard))
     }
 
     /// Has the server carry out a command, whatever the network is like and whether or not it is stopped:

@@ -290,6 +290,9 @@ impl<Q> Acquisition<'_, Q> {
         let (acquired, sent, news) = answer?;
         engine.waiters.record_foreign(names, news.foreign);
         engine.waiters.record_clock(names, news.clock);
+        if let Some((since, foreign)) = entry.and_then(|entry| entry.since).zip(news.refused) {
+            engine.waiters.record_rank(names, since, foreign);
+        }
         if matches!(acquired, Acquired::Granted(_)) && handle.kind.is_shared() {
             engine.waiters.record_reader(names, entry);
         }

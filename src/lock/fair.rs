@@ -69,8 +69,8 @@ use super::Lock;
 ///
 /// A fair lock, a plain one and one of Redisson exclude each other, and only the waiters of fair
 /// locks have an order. Redisson's `RFairLock` has a queue of its own, and does not see this one.
-/// Waiters of a fair lock notice a release by a plain lock when they refresh their places, every
-/// 3.3 s, or at the end of the lease that Redis reported to them, if that is sooner.
+/// The first client in the queue listens to them, too, so a waiter asks at once when one of them is released. If that
+/// client has died, the next one notices it when it refreshes its place, within 3.3 s.
 ///
 /// # Costs
 ///
@@ -81,9 +81,9 @@ use super::Lock;
 /// | a waiter whose client's turn comes | 1, which it does not wait for; and 1 by the next waiter of that client, for its place, if the lock is held for longer than 10 ms |
 /// | the client behind it | 1, if the turn has not ended a grace later |
 /// | a client that waits | 1 every 3.3 s, for up to 100 locks; in a cluster for those of a slot |
-/// | the last waiter of a client that leaves without the lock | 1 in the background |
+/// | the last waiter of a client that leaves without the lock | 1 in the background; and 1 by the next client, if it was the first |
 ///
-/// Each client listens on a channel of its own for each name, and only the next one in the order is
+/// Each client listens on a channel of its own for each name, the first one on that of the lock, too, and only the next one in the order is
 /// woken. The lock costs Redis the same with ten clients in the queue and with ten thousand.
 ///
 /// # In Redis

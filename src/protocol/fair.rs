@@ -82,7 +82,10 @@ impl TurnMode {
 /// What a script of a lock with a queue says of the queue, beside what that of a plain lock replies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct QueueNews {
+    /// As of when this client has the lock.
     pub(crate) foreign: Option<OldestForeignWaiter>,
+    /// As of a refusal.
+    pub(crate) refused: Option<OldestForeignWaiter>,
     pub(crate) clock: Option<ServerClock>,
 }
 
@@ -100,7 +103,7 @@ impl QueueNews {
             Some(Value::Int(age)) => OldestForeignWaiter::new(sent, *age),
             _ => None,
         };
-        Self { foreign, clock: news.get(1).and_then(|said| clock_of(said, sent)) }
+        Self { foreign, refused: None, clock: news.get(1).and_then(|said| clock_of(said, sent)) }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::futures::Notified;
 use tokio::task::JoinSet;
@@ -50,6 +50,13 @@ impl Waiters {
     pub(crate) fn record_foreign(&self, names: &Names, foreign: Option<OldestForeignWaiter>) {
         if let Some(foreign) = foreign {
             self.queues.lock().record_foreign(names, foreign);
+        }
+    }
+
+    /// Redis has refused this client, whose oldest waiter came at `since`, and said who waits in others.
+    pub(crate) fn record_rank(&self, names: &Names, since: Instant, foreign: OldestForeignWaiter) {
+        if let Some(own) = self.queues.lock().own_entry(names) {
+            own.set_first(!foreign.may_precede(since));
         }
     }
 

@@ -27,6 +27,10 @@ pub(super) struct OwnEntry {
     foreign: Option<OldestForeignWaiter>,
     /// What the clock of the server said last.
     clock: Option<ServerClock>,
+    /// Redis said with its last refusal that no other client came before this one.
+    first: bool,
+    /// Redis has granted the lock to this client by a message, and announces the release that went before.
+    granted: bool,
     /// When the last grant began that came in a message, in microseconds of the server's clock.
     granted_at: u64,
 }
@@ -38,6 +42,8 @@ impl OwnEntry {
 
     /// From here on there is an entry, or none. Returns whether there was one.
     pub(super) fn set_taken(&mut self, taken: bool) -> bool {
+        self.first &= taken;
+        self.granted = false;
         std::mem::replace(&mut self.taken, taken)
     }
 
@@ -49,7 +55,9 @@ impl OwnEntry {
     /// Redis granted the lock to the head for `lease`, and the entry went with that unless it stays. Returns when the
     /// next head asks (invariant 1): before that lease could end.
     pub(super) fn record_grant(&mut self, lease: Duration, now: Instant) -> Instant {
-        self.taken = std::mem::take(&mut self.stays);
+        let stays = std::mem::take(&mut self.stays);
+        self.set_taken(stays);
+        self.first = false;
         now + WHILE_HELD.min(lease / 2)
     }
 
@@ -73,6 +81,21 @@ impl OwnEntry {
         })
     }
 
+    /// Whether this client may be the first one in the queue that Redis keeps.
+    pub(super) fn is_first(&self) -> bool {
+        self.first
+    }
+
+    pub(super) fn set_first(&mut self, first: bool) {
+        self.first = first;
+    }
+
+    /// Whether the release that a message on the common channel announces may be the one with which Redis granted
+    /// the lock to this client. Then there is nothing to ask.
+    pub(super) fn takes_grant(&mut self) -> bool {
+        std::mem::take(&mut self.granted)
+    }
+
     /// A message says that a grant began at `at`. Returns the clock by which to judge it.
     ///
     /// `None` if that message was here before: while another server takes over, a client may be subscribed
@@ -81,6 +104,7 @@ impl OwnEntry {
     pub(super) fn record_granted_at(&mut self, at: u64) -> Option<Option<ServerClock>> {
         let last = self.granted_at;
         self.granted_at = last.max(at);
+        self.granted = at > last;
         (at != last).then(|| self.clock.filter(|_| at > last))
     }
 

@@ -69,18 +69,6 @@ impl<W> Queues<W> {
         Some(change(self.by_lock.get_mut(names)?, &mut self.cx))
     }
 
-    fn change_each_on(
-        &mut self,
-        channel: &str,
-        mut change: impl FnMut(&mut WaitQueue<W>, &mut Context<W>),
-    ) {
-        for names in self.subscriptions.locks(channel) {
-            if let Some(queue) = self.by_lock.get_mut(&**names) {
-                change(queue, &mut self.cx);
-            }
-        }
-    }
-
     /// Has a queue for a lock. One without a waiter is forgotten some time later: the next call needs it again.
     fn make(&mut self, names: &Arc<Names>) {
         if self.by_lock.contains_key(&**names) {
@@ -138,19 +126,17 @@ impl<W> Queues<W> {
         // One that has left was handed the lock, and needs no message any more: no call would end the subscription.
         let queue = self.by_lock.get_mut(&**names).filter(|queue| queue.has(ticket));
         let Some(queue) = queue else { return WaitStep::Park(None) };
-        let step = queue.step(ticket, self.cx.at.now);
-        if step == WaitStep::Ask {
+        let now = self.cx.at.now;
+        let step = queue.step(ticket, now);
+        let is_head = queue.is_head(ticket, now);
+        if step == WaitStep::Ask || !self.listens(names, is_head) {
             return step;
         }
-        match self.subscriptions.want(names) {
-            Wanted::New => self.cx.effects.drivers = true,
-            Wanted::There => {}
-            Wanted::Live => {
-                queue.record_subscribed(&mut self.cx);
-                return queue.step(ticket, self.cx.at.now);
-            }
-        }
-        step
+        self.change(names, |queue, cx| {
+            queue.record_subscribed(cx);
+            queue.step(ticket, now)
+        })
+        .unwrap_or(step)
     }
 
     /// A call that waits in no queue asked Redis at `asked_at`, and has got the lock, or not.
@@ -203,35 +189,12 @@ impl<W> Queues<W> {
         entry_is_left
     }
 
-    /// If no waiter is left for the locks on a channel, its subscription is kept for a while, and so is what the
-    /// client knows of the locks.
-    pub(super) fn keep_if_empty(&mut self, names: &Names, keep: Duration) {
-        let is_empty = |names: &Names| self.by_lock.get(names).is_none_or(WaitQueue::is_empty);
-        if is_empty(names) && self.subscriptions.has(names) {
-            let channel = names.channel();
-            if self.subscriptions.locks(channel).iter().all(|names| is_empty(names)) {
-                let until = self.cx.at.now + keep;
-                self.cx.effects.drivers |= self.subscriptions.keep_until(channel, until);
-            }
-        }
-    }
-
-    /// A message came on a channel, which says to ask `after` that time: zero for now.
-    pub(crate) fn record_message(&mut self, channel: &str, after: Duration) {
-        self.change_each_on(channel, |queue, cx| queue.record_message(after, cx));
-    }
-
     /// A lock that this client relied on was lost: the head of its queue asks.
     pub(crate) fn record_loss(&mut self, names: &Names) {
         self.change(names, |queue, cx| {
             queue.order.end_deferral();
             queue.ask_now(cx);
         });
-    }
-
-    /// Redis has answered a request about that channel, sent at `asked_at`.
-    pub(crate) fn record_answer_on(&mut self, channel: &str, asked_at: Instant) {
-        self.change_each_on(channel, |queue, cx| queue.record_reached(asked_at, cx));
     }
 
     /// This client is about to free the lock. If it has kept the lock from others long enough, it
@@ -342,59 +305,8 @@ impl<W> Queues<W> {
     pub(crate) fn waiting(&self) -> impl Iterator<Item = Instant> {
         self.by_lock.values().flat_map(WaitQueue::waiting)
     }
-
-    /// Whether there is something to send to a server: see [`Subscriptions::is_dirty`].
-    pub(crate) fn is_dirty(
-        &mut self,
-        on: u64,
-        mine: impl Fn(&str) -> bool,
-    ) -> (bool, Option<Instant>) {
-        let (dirty, next) = self.subscriptions.is_dirty(self.cx.at.now, on, mine);
-        (dirty || self.closed && !self.subscriptions.is_empty(), next)
-    }
-
-    /// What to send to a server now on the connection `on`.
-    pub(crate) fn plan(&mut self, on: u64, mine: impl Fn(&str) -> bool) -> Plan {
-        if self.closed {
-            // The client closes its connections, and the subscriptions end with them.
-            self.subscriptions.clear();
-        }
-        let (now, by_lock) = (self.cx.at.now, &mut self.by_lock);
-        self.subscriptions.plan(now, on, mine, |names| {
-            if let Some(queue) = by_lock.get_mut(names) {
-                queue.order.record_unsubscribed(false);
-            }
-        })
-    }
-
-    /// Redis confirmed the subscriptions on that connection: the heads ask now.
-    pub(crate) fn record_subscribed(&mut self, channels: &[Arc<str>], on: u64) {
-        for channel in channels {
-            if self.subscriptions.confirm(channel, on) {
-                self.change_each_on(channel, WaitQueue::record_subscribed);
-            }
-        }
-    }
-
-    /// Redis did not subscribe these channels on that connection, or does not any more. Until it does, their
-    /// waiters rely on the due time alone.
-    pub(crate) fn record_unsubscribed(&mut self, channels: &[Arc<str>], on: u64) {
-        for channel in channels {
-            if let Some(was) = self.subscriptions.deny(channel, on) {
-                self.change_each_on(channel, |queue, cx| queue.record_unsubscribed(was, cx));
-            }
-        }
-    }
-
-    /// The connection `on` was cut, and with it every subscription on it. All waiters there wake
-    /// up, because the time of an outage counts from now on.
-    pub(crate) fn record_cut(&mut self, on: u64) {
-        self.cx.effects.drivers = true;
-        for (channel, was) in self.subscriptions.cut(on) {
-            self.change_each_on(&channel, |queue, cx| queue.record_cut(was, cx));
-        }
-    }
 }
 
+mod channels;
 #[cfg(test)]
 mod tests;

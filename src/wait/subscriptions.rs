@@ -34,7 +34,7 @@ pub(super) struct Subscription {
     on: Option<u64>,
     /// No waiter is left: until when the subscription is kept all the same.
     kept_until: Option<Instant>,
-    /// Two locks can share a channel: `a` and `{a}`.
+    /// Two locks can share a channel: `a` and `{a}`, or a plain lock and a fair one.
     pub(super) locks: Vec<Arc<Names>>,
 }
 
@@ -75,12 +75,12 @@ impl Subscriptions {
         subscription.state == State::Live
     }
 
-    /// A waiter of that lock parks, which needs the messages on its channel.
-    pub(super) fn want(&mut self, names: &Arc<Names>) -> Wanted {
-        let Some(subscription) = self.by_channel.get_mut(names.channel()) else {
+    /// A waiter of that lock parks, which needs the messages on a channel.
+    pub(super) fn want(&mut self, channel: &str, names: &Arc<Names>) -> Wanted {
+        let Some(subscription) = self.by_channel.get_mut(channel) else {
             let (state, locks) = (State::Wanted, vec![names.clone()]);
             let subscription = Subscription { state, on: None, kept_until: None, locks };
-            self.by_channel.insert(names.channel().into(), subscription);
+            self.by_channel.insert(channel.into(), subscription);
             return Wanted::New;
         };
         subscription.kept_until = None;
@@ -94,6 +94,12 @@ impl Subscriptions {
     /// Whether there is a subscription for that lock, or will be.
     pub(super) fn has(&self, names: &Names) -> bool {
         self.locks(names.channel()).iter().any(|lock| **lock == *names)
+    }
+
+    /// Whether a waiter for that lock may need the messages on a channel.
+    pub(super) fn is_wanted_for(&self, channel: &str, names: &Names) -> bool {
+        let wanted = self.by_channel.get(channel).filter(|known| known.kept_until.is_none());
+        wanted.is_some_and(|wanted| wanted.locks.iter().any(|lock| **lock == *names))
     }
 
     /// The last waiter has left: true if the driver has something to do.
@@ -144,13 +150,13 @@ impl Subscriptions {
     }
 
     /// What to send to a server now on the connection `on`. Its channels count as asked for. `unsubscribed`
-    /// gets the locks whose subscriptions end.
+    /// gets the channels whose subscriptions end, with each of their locks.
     pub(super) fn plan(
         &mut self,
         now: Instant,
         on: u64,
         mine: impl Fn(&str) -> bool,
-        mut unsubscribed: impl FnMut(&Names),
+        mut unsubscribed: impl FnMut(&str, &Names),
     ) -> Plan {
         let mut plan = Plan::default();
         self.by_channel.retain(|name, subscription| {
@@ -161,7 +167,7 @@ impl Subscriptions {
             if is_over {
                 if !wanted {
                     plan.unsubscribe.push(name.clone());
-                    subscription.locks.iter().for_each(|names| unsubscribed(names));
+                    subscription.locks.iter().for_each(|names| unsubscribed(name, names));
                 }
             } else if wanted && subscription.kept_until.is_none() && mine(name) {
                 subscription.state = State::Sent;

@@ -3,10 +3,10 @@
 
 use std::fmt::Write;
 
-use crate::owners::{ASKS, Ask, KINDS, Kind, Micros, Owner, PROMPT};
+use crate::owners::{ASKS, Ask, KINDS, Kind, Micros, Owner, PROMPT, now};
 use crate::setup::{Setup, Topology};
-use crate::support::channel;
 use crate::support::cluster::shards_channels;
+use crate::support::{SOON, channel, release, soon, wait_until};
 
 /// How often in each direction hand-offs are timed.
 const ROUNDS: usize = 100;
@@ -35,6 +35,32 @@ pub(crate) async fn from_java_to_rust(setup: &Setup) {
     }
 }
 
+/// Java knows nothing of its queue. The first client there hears it, and the next one after that.
+pub(crate) async fn from_java_to_a_fair_lock(setup: &Setup) {
+    let name = "java-to-fair";
+    let mut from = Owner::new(setup, Kind::Java, "holder", name).await;
+    from.takes().await;
+    let mut waiting = Vec::new();
+    for place in 1..=2 {
+        let lock = setup.client().await.fair_lock(name);
+        waiting.push(tokio::spawn(async move { (lock.lock().await.expect("the lock"), now()) }));
+        let key = format!("redlatch_waiting:{{{name}}}");
+        let stand = || {
+            let modes: Vec<String> = setup.ask_at(name, &["HVALS", &key]);
+            modes.iter().filter(|mode| *mode == "grant" || *mode == "notify").count() == place
+        };
+        wait_until("it is parked", SOON, stand).await;
+    }
+    let mut begun = from.gives_back().await;
+    for waiter in waiting {
+        let (guard, got) = soon("our turn", waiter).await.expect("a task that succeeds");
+        let took = got.saturating_sub(begun);
+        assert!(took < PROMPT, "{took} us");
+        begun = now();
+        release(guard).await;
+    }
+}
+
 pub(crate) async fn from_rust_to_java(setup: &Setup) {
     for (i, ask) in ASKS.into_iter().enumerate() {
         let name = format!("rust-to-java-{i}");
@@ -50,7 +76,7 @@ pub(crate) async fn from_a_dropped_guard_to_java(setup: &Setup) {
     from.takes().await;
     to.waits(Ask::Lock).await;
     let Owner::Rust(ours) = &mut from else { unreachable!() };
-    let begun = crate::owners::now();
+    let begun = now();
     drop(ours.guards.pop());
     let took = to.gets().await.saturating_sub(begun);
     assert!(took < PROMPT, "{took} us");

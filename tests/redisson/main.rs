@@ -53,6 +53,7 @@ type Cases = Vec<(&'static str, Case)>;
 fn everywhere() -> Cases {
     cases![
         "a rust waiter gets a lock that java unlocks" => hand_offs::from_java_to_rust,
+        "a rust waiter of a fair lock gets a lock that java unlocks" => hand_offs::from_java_to_a_fair_lock,
         "a java waiter gets a lock that rust unlocks" => hand_offs::from_rust_to_java,
         "a java waiter gets the lock of a dropped guard" => hand_offs::from_a_dropped_guard_to_java,
         "names of all kinds are the same key and channel" => hand_offs::of_all_kinds_of_names,

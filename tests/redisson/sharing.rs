@@ -149,9 +149,7 @@ pub(crate) async fn waiters_get_it_from_the_other_side(setup: &Setup) {
         assert!(waiter.is_waiting(), "{name}: it got in between two unlocks");
         let begun = holder.gives_back(held).await;
         let took = waiter.gets().await.saturating_sub(begun);
-        if kind == Kind::Rust {
-            assert!(took < PROMPT, "{name}: {took} us");
-        }
+        assert!(took < PROMPT, "{name}: {took} us");
         waiter.gives_back(wanted).await;
     });
     futures::future::join_all(played).await;

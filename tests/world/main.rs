@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod beside_redisson;
 mod closing;
 mod distance;
 mod failover;

@@ -54,5 +54,5 @@ fn a_script_comes_behind_what_it_calls_and_no_more() {
     let leave = text("fair_leave", read);
     let fair =
         leave.lines().find(|line| line.starts_with("local lock, ")).expect("the line of fair");
-    assert_eq!(functions(fair).join(" "), "notify drop grant give_turn");
+    assert_eq!(functions(fair).join(" "), "notify drop tell_end grant give_turn");
 }

@@ -225,6 +225,13 @@ impl Server {
         of(&self.core.channels) + of(&self.core.sharded)
     }
 
+    /// How many clients would receive a message on one of these channels.
+    pub(crate) fn listeners(&self, of: impl Fn(&[u8]) -> bool) -> usize {
+        let all = self.core.channels.iter().chain(&self.core.sharded);
+        let heard = all.filter(|(channel, _)| of(channel)).flat_map(|(_, clients)| clients);
+        heard.collect::<std::collections::BTreeSet<_>>().len()
+    }
+
     /// How many commands it has carried out since it started, those of scripts included.
     pub fn commands(&self) -> u64 {
         self.core.calls.iter().sum()

@@ -38,7 +38,7 @@ impl World {
             self.refused(ticket, HOUR);
         }
         let names = self.names.clone();
-        self.queues.subscriptions.want(&names);
+        self.queues.subscriptions.want(names.channel(), &names);
         let plan = self.at().plan(1, |_| true);
         self.at().record_subscribed(&plan.subscribe, 1);
         ticket

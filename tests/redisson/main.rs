@@ -10,6 +10,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod differential;
 mod exclusion;
 mod forced;
 mod hand_offs;
@@ -88,6 +89,8 @@ fn alone() -> Cases {
             watchdogs::of_a_killed_java_process_end,
         "the lock of a killed rust process is free when its lease ends" =>
             watchdogs::of_a_killed_rust_process_end,
+        "read-write: the cases of redisson with both sides as each party" => differential::cases_of_redisson,
+        "read-write: random steps of both sides do what the model does" => differential::steps_beside_a_model,
         "read-write: watchdogs keep the other side out" => sharing::watched::keep_the_other_side_out,
         "read-write: a killed java reader is out of a writer's way" =>
             sharing::watched::a_killed_java_reader_is_out_of_the_way,

@@ -239,6 +239,39 @@ impl<'a> Party<'a> {
         }
     }
 
+    /// Gives one hold back, if it has it and it has not ended.
+    pub(crate) async fn tries_to_give_back(&mut self, side: Side) -> bool {
+        let name = &self.name;
+        match &mut self.who {
+            Who::Java { thread, .. } => {
+                thread.ask(&side.verb("unlock"), &[name]).await.outcome.is_ok()
+            }
+            Who::Rust { guards, .. } => {
+                let Some(at) = guards.iter().rposition(|guard| guard.side() == side) else {
+                    return false;
+                };
+                soon("unlocking", guards.remove(at).unlock()).await.is_ok()
+            }
+        }
+    }
+
+    /// Frees that side of the lock, whoever has it. Ours frees both, so the party asks first.
+    pub(crate) async fn forces(&mut self, side: Side) -> bool {
+        let is_locked = self.is_locked(side).await;
+        match &mut self.who {
+            Who::Java { thread, .. } => thread.get(&side.verb("forceUnlock"), &[&self.name]).await,
+            Who::Rust { lock, .. } => is_locked && lock.force_unlock().await.expect("an answer"),
+        }
+    }
+
+    /// What all its owners begin with in Redis.
+    pub(crate) async fn id(&self) -> String {
+        match &self.who {
+            Who::Java { thread, .. } => thread.owner().await,
+            Who::Rust { lock, .. } => lock.owner().rsplit_once(':').expect("an owner").0.to_owned(),
+        }
+    }
+
     /// The field that it has in the hash.
     pub(crate) async fn field(&self, side: Side) -> String {
         match &self.who {

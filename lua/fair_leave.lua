@@ -19,7 +19,7 @@ local last = redis.call('HGET', waiting, 'ticket:' .. client)
 if last and ticket < tonumber(last) then
   return redis.status_reply('GONE')
 end
-local was_first = redis.call('ZRANK', queue, client) == 0
+local was_first = redis.call('ZRANGE', queue, 0, 0)[1] == client
 local had_entry = drop(client)
 if redis.call('HGET', waiting, 'notified') == client then
   redis.call('HDEL', waiting, 'notified')

@@ -226,7 +226,8 @@ impl LockClient {
 
     /// Refuses new calls, ends waiting ones with [`Closed`](crate::ErrorKind::Closed), waits until
     /// Redis has confirmed the releases in the background, at most for the command timeout, and stops
-    /// renewing. Await it before a process ends.
+    /// renewing. Await it before a process ends; if guards may be alive then, await [`shutdown`](Self::shutdown) instead, which
+    /// waits for them, and leaves no lock of theirs behind.
     ///
     /// A guard that outlives it is lost at its deadline; until then `unlock` still works, and
     /// dropping it still gives the lock back. Closing again does no harm. In a

@@ -29,7 +29,8 @@ pub use multi::MultiGuard;
 /// Dropping a guard only hands its hold to a background thread. That thread gives it back within
 /// about a round trip, and tries again while Redis is out of reach, until the lease has ended. A
 /// caller that needs to know that the lock is free awaits [`unlock`](Self::unlock); a process about
-/// to exit awaits [`LockClient::close`](crate::LockClient::close). A guard that is forgotten
+/// to exit awaits [`LockClient::close`](crate::LockClient::close), or, with guards that live,
+/// [`shutdown`](crate::LockClient::shutdown). A guard that is forgotten
 /// ([`mem::forget`](std::mem::forget)) counts as held: the client renews a default lease until
 /// [`max_hold`](crate::LockClientBuilder::max_hold), or the client's [`shutdown`](crate::LockClient::shutdown) or
 /// [`close`](crate::LockClient::close), and else while the process lives. An explicit lease ends by itself.

@@ -28,6 +28,8 @@
 /// [`execute`]: crate::LockGuard::execute
 /// [`promises`]: crate::promises
 /// [`benches/elsewhere/run`]: crate::guide#in-the-repository
+/// [`try_lock_now`]: crate::Lock::try_lock_now
+/// [`hold_at_least`]: crate::LockGuard::hold_at_least
 #[doc = include_str!("guide/charts/elsewhere.md")]
 #[doc = include_str!("guide/choosing.md")]
 pub mod choosing {}

@@ -5,6 +5,14 @@
 //! it refuses as an unknown command. A million random steps beside a real Redis show no other difference
 //! than those in the list of `tests/differential/wanted.rs`.
 //!
+//! It is one server, without replicas, Sentinels or a cluster. It asks for no password, needs no TLS, and writes nothing to
+//! disk. A request takes no time until [`Redis::delay`] says so.
+//!
+//! By configuration alone a program uses one with the address `memory://`: see
+//! [`url`](crate::LockClientBuilder::url). All clients of that address in one process share a server, in real
+//! time, and a warning in the log says that no other process sees it. The program needs the feature `test-util` for that as
+//! a dependency, and not as one of its tests alone.
+//!
 //! [`Redis`] is a server in this process. It runs the scripts of this crate as they are, and its clients
 //! are [`LockClient`]s like any other: nothing of the code under test changes. In a test whose time is
 //! paused (`#[tokio::test(start_paused = true)]`) leases end, the watchdog renews and
@@ -155,7 +163,7 @@ impl Redis {
     }
 
     /// Gives a lock to another owner for 30 s, as if its lease had ended and that one had been faster. A read-write
-    /// lock goes to a reader or to a writer, below.
+    /// lock goes to a reader or to a writer, below. An owner is `<id>:<number>`, with the UUID of a client.
     pub fn give(&self, name: &str, owner: &str) {
         self.lose(name);
         self.ask(redis::cmd("HSET").arg(name).arg(owner).arg(1));

@@ -18,7 +18,8 @@ use std::fmt;
 ///         Some(Loss::LeaseEnded) => "Redis was out of reach, or the work took longer than its lease",
 ///         Some(Loss::KeyGone) => "who deletes keys here?",
 ///         Some(Loss::TakenOver) => "another owner is at work by now",
-///         _ => "not a loss",
+///         Some(_) => "the client was shut down, or closed",
+///         None => "not a loss",
 ///     }
 /// }
 /// ```

@@ -31,7 +31,8 @@ use crate::spans;
 /// The order in which the names are given does not matter, and a name that is given twice counts once. A call
 /// holds nothing while it waits: Redis grants all locks by one script, or none, and the call waits for the one that was
 /// busy, in the place that its age gives it among those who wait for that one in this client. So callers with
-/// overlapping names never wait for each other in a circle, whatever single locks they hold besides.
+/// overlapping names never wait for each other in a circle, whatever locks of other names they hold besides. (A task that
+/// holds one of these names by another handle waits for itself.) Its guard has no token: fence single locks.
 ///
 /// A set of which some lock is always held would never be free as a whole. So after 16 refusals, and after a third of the
 /// [command timeout](crate::LockClientBuilder::command_timeout), a call takes its locks one by one, in an order that is the same

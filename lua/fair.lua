@@ -63,7 +63,7 @@ local function tell_end(lease)
 end
 
 -- oldest_foreign: how long the oldest waiter of other clients has waited, in microseconds; -1
--- if no other client has an entry.
+-- if no other client has an entry. Then whether the client is the first in the queue.
 --
 -- A client counts whether or not it is alive: to find that out is left to give_turn, when it
 -- is that client's turn. The client that asks has the lock, and its next waiters rely on this.
@@ -73,7 +73,7 @@ local function oldest_foreign(now)
   if two[1] == client then
     came = two[4]
   end
-  return came and math.max(0, now - came) or -1
+  return came and math.max(0, now - came) or -1, two[1] == client
 end
 
 -- enter: writes the entry of the client, or removes it if no waiter waits. Returns nil, or the

@@ -19,8 +19,9 @@
 -- Replies  an          array, granted or refused: the reply that acquire gives to a first hold,
 --                      then how long the oldest waiter of other clients has waited, in
 --                      microseconds (-1: there is none), then the microseconds of the server's
---                      clock; each of these two may be nil or left out. A refusal has no holder
---                      if the lock is free and another client has its turn
+--                      clock; each of these two may be nil or left out. A refusal by a holder ends
+--                      with nil, and 1 if the client is the first in the queue. A refusal has no
+--                      holder if the lock is free and another client has its turn
 --          nil         granted; the count is ARGV[13], which is more than 1
 --          +GONE       the outer holds, on which a nested one was to stand, no
 --                      longer exist; nothing was written
@@ -74,7 +75,8 @@ elseif is_of_another or redis.call('EXISTS', KEYS[1], KEYS[2], KEYS[3]) > 0 then
     redis.call('HDEL', waiting, 'notified')
   end
   if is_taken then
-    return {{redis.call('PTTL', lock), holder}, oldest_foreign(now), now}
+    local others, is_first = oldest_foreign(now)
+    return {{redis.call('PTTL', lock), holder}, others, now, false, is_first}
   elseif not holder then
     local first, left = give_turn(now, asking)
     if first ~= nil and (first ~= asking or is_of_another) then

@@ -13,8 +13,8 @@
 --          +TAKEN  the same, and another owner has the lock
 --
 -- Why the first write is a DEL is in release.
--- On the channel of the lock itself no client waits in the queue: the message there is for
--- plain locks of this name, and comes last.
+-- The message on the channel of the lock itself is for plain locks of this name, and for Redisson; it comes
+-- last. Of the queue only the first client may listen there, which has its turn, and asks no more for it.
 -- What follows the DEL is called protected: the release has happened, whatever stands in the
 -- keys of the queue, and an error would say that it had not.
 -- Why atomic: between "it is mine" and "it is gone" another owner may come in, and between "it

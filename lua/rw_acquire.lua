@@ -96,14 +96,14 @@ local fits = not mode or joins or mode == wants and (has or wants == 'read')
 local asks, is_free = not joins and (not has or in_turn), not mode
 
 -- What a refusal says of those that have the lock.
-local function refused(foreign, now)
+local function refused(foreign, now, is_first)
   local left, named = redis.call('PTTL', key), false
   if soonest then
     left = left < 0 and soonest or math.min(left, soonest)
   elseif mode == 'read' and a == 19 then
     named = redis.call('HRANDFIELD', key, 64, 'WITHVALUES')
   end
-  return {{left, holder}, foreign, now, named}
+  return {{left, holder}, foreign, now, named, is_first}
 end
 
 local oldest = -1
@@ -132,7 +132,8 @@ if looks and (is_of_another or redis.call('EXISTS', key, KEYS[2], KEYS[3]) > 0) 
     redis.call('HDEL', waiting, 'notified')
   end
   if not fits then
-    return refused(oldest_foreign(now), now)
+    local others, is_first = oldest_foreign(now)
+    return refused(others, now, is_first)
   elseif asks then
     local is_own = asking and not is_of_another
     local first, left

@@ -150,10 +150,11 @@ impl<'a> Call<'a> {
         let mut answer = self.router.call(&mut self.connection, &mut request).await?;
         let mut news = entry.map(|_| QueueNews::take(&mut answer)).unwrap_or_default();
         let (acquired, sent) = acquired(answer, tokens)?;
-        if let Acquired::Refused { holder, .. } = &acquired {
-            news.refused = news.foreign;
-            // Unless the holder is another client.
-            news.foreign = news.foreign.filter(|_| holder.starts_with(names.client()));
+        if let Acquired::Refused { holder, .. } = &acquired
+            && !holder.starts_with(names.client())
+        {
+            // The holder is another client.
+            news.foreign = None;
         }
         Ok((acquired, sent, news))
     }

@@ -290,8 +290,8 @@ impl<Q> Acquisition<'_, Q> {
         let (acquired, sent, news) = answer?;
         engine.waiters.record_foreign(names, news.foreign);
         engine.waiters.record_clock(names, news.clock);
-        if let Some((since, foreign)) = entry.and_then(|entry| entry.since).zip(news.refused) {
-            engine.waiters.record_rank(names, since, foreign);
+        if let Some(is_first) = news.is_first {
+            engine.waiters.record_rank(names, is_first);
         }
         if matches!(acquired, Acquired::Granted(_)) && handle.kind.is_shared() {
             engine.waiters.record_reader(names, entry);

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::transport::{Answer, Channels, Request};
 
 use super::replies::{loss_of, unexpected};
-use super::scripts::SCRIPTS;
+use super::scripts::{SCRIPTS, frees};
 use super::{
     Call, Names, OldestForeignWaiter, ServerClock, count_listeners, evalsha, millis, publish,
 };
@@ -82,10 +82,9 @@ impl TurnMode {
 /// What a script of a lock with a queue says of the queue, beside what that of a plain lock replies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct QueueNews {
-    /// As of when this client has the lock.
     pub(crate) foreign: Option<OldestForeignWaiter>,
-    /// As of a refusal.
-    pub(crate) refused: Option<OldestForeignWaiter>,
+    /// Whether this client, which a holder keeps waiting, is the first in the queue.
+    pub(crate) is_first: Option<bool>,
     pub(crate) clock: Option<ServerClock>,
 }
 
@@ -103,7 +102,11 @@ impl QueueNews {
             Some(Value::Int(age)) => OldestForeignWaiter::new(sent, *age),
             _ => None,
         };
-        Self { foreign, refused: None, clock: news.get(1).and_then(|said| clock_of(said, sent)) }
+        Self {
+            foreign,
+            is_first: news.get(3).map(|said| *said == Value::Int(1)),
+            clock: news.get(1).and_then(|said| clock_of(said, sent)),
+        }
     }
 }
 
@@ -156,7 +159,8 @@ impl Call<'_> {
         make: impl Fn() -> Cmd + Send + Sync + 'r,
     ) -> Request<'r> {
         let request = self.request(Some(script), Cmd::new(), names.key());
-        let publishes_on = Some(names.common_channel());
+        // A client that asks is told nothing by its own request: the first in the queue listens there.
+        let publishes_on = frees(script).then(|| names.common_channel());
         Request { make: Some(Box::new(make)), publishes_on, ..request }
     }
 

@@ -22,13 +22,6 @@ impl OldestForeignWaiter {
         Self::known(as_of, clock::now(), age)
     }
 
-    /// Whether one of them may have come before a waiter of this client that came at `since`, as the server has it: a
-    /// waiter came there when the first request for it arrived.
-    pub(crate) fn may_precede(&self, since: Instant) -> bool {
-        let trip = self.answered.saturating_duration_since(self.as_of);
-        self.oldest.is_some_and(|oldest| oldest + trip < since)
-    }
-
     /// As [`Self::new`] has it, of an answer that was here at `answered`.
     pub(super) fn known(as_of: Instant, answered: Instant, age: i64) -> Option<Self> {
         let age = u64::try_from(age).ok().map(Duration::from_micros);

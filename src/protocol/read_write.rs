@@ -66,13 +66,10 @@ impl Call<'_> {
         if !readers.is_empty() {
             answer = self.ask_read_write(names, says, &readers).await?;
         }
-        let mut news = QueueNews::take(&mut answer);
+        let news = QueueNews::take(&mut answer);
         // For a reader there is no token before the first writer.
         let has_none = !writes(owner) && answer.value == Value::Nil;
         let (acquired, sent) = acquired(answer, if has_none { 0 } else { terms.tokens })?;
-        if let Acquired::Refused { .. } = acquired {
-            news.refused = news.foreign;
-        }
         Ok((acquired, sent, news))
     }
 

@@ -52,6 +52,20 @@ scripts! {
     Other { batch }
 }
 
+/// Whether a script of a lock with a queue may end a hold, so that clients on the common channel hear of it.
+pub(super) fn frees(script: &Script) -> bool {
+    let scripts = &*SCRIPTS;
+    let these = [
+        &scripts.fair_release,
+        &scripts.rw_release,
+        &scripts.fair_prolong,
+        &scripts.rw_prolong,
+        &scripts.fair_force_unlock,
+        &scripts.rw_force_unlock,
+    ];
+    these.into_iter().any(|one| std::ptr::eq(one, script))
+}
+
 /// Without the feature the client does not use it.
 #[cfg(not(feature = "metrics"))]
 pub(super) fn operation(_: Option<&Script>) -> Operation {

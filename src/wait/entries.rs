@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::futures::Notified;
 use tokio::task::JoinSet;
@@ -53,10 +53,10 @@ impl Waiters {
         }
     }
 
-    /// Redis has refused this client, whose oldest waiter came at `since`, and said who waits in others.
-    pub(crate) fn record_rank(&self, names: &Names, since: Instant, foreign: OldestForeignWaiter) {
+    /// Redis has refused this client because of a holder, and said whether it is the first in the queue.
+    pub(crate) fn record_rank(&self, names: &Names, is_first: bool) {
         if let Some(own) = self.queues.lock().own_entry(names) {
-            own.set_first(!foreign.may_precede(since));
+            own.set_first(is_first);
         }
     }
 

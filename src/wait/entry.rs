@@ -81,7 +81,7 @@ impl OwnEntry {
         })
     }
 
-    /// Whether this client may be the first one in the queue that Redis keeps.
+    /// Whether this client is the first one in the queue that Redis keeps, as of its last refusal.
     pub(super) fn is_first(&self) -> bool {
         self.first
     }

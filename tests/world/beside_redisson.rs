@@ -233,3 +233,32 @@ fn a_waiter_that_listens_to_redisson_too_asks_no_more_often_after_a_release_of_o
         });
     }
 }
+
+/// To the server, calls that begin within a round trip of each other came one after the other: one of them is the first.
+#[test]
+fn of_clients_that_come_at_once_one_listens_to_redisson_and_a_release_wakes_one() {
+    const MANY: usize = 6;
+    play(0, async |scene| {
+        let holder = scene.client(AWAY, LockClient::builder()).await;
+        let (_, unlock) = holder.0.spawn(waits(&holder.1, Wants::Fair)).await.expect("no panic");
+        let mut waiters = Vec::new();
+        for _ in 0..MANY {
+            let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
+            waiters.push((machine, client));
+        }
+        let turn = |(machine, client): &(Machine, LockClient)| {
+            let waits = waits(client, Wants::Fair);
+            machine.spawn(async move { waits.await.1.await })
+        };
+        let turns: Vec<_> = waiters.iter().map(turn).collect();
+        sleep(PARKS).await;
+        assert_eq!(listen(scene, Wants::Fair), 1);
+        let before = scene.calls("evalsha");
+        holder.0.spawn(unlock).await.expect("no panic");
+        for turn in turns {
+            turn.await.expect("no panic");
+        }
+        // A release each, which grants the lock to the next one.
+        assert_eq!(scene.calls("evalsha") - before, 1 + MANY as u64);
+    });
+}

@@ -3,7 +3,8 @@
 //! 1. **Each client hears on a channel of its own that it has its turn, if Redis keeps a queue for the lock.**
 //! 2. **The first client in that queue listens on the common channel, too.** There Redisson publishes, which does not
 //!    know the queue. Those behind the first would ask in vain. When the first one has the lock, or leaves, the
-//!    next one has its turn, or asks: then it learns that it is the first.
+//!    next one has its turn, or asks: then it learns that it is the first. One that becomes the first because the
+//!    oldest waiter of another client has left, before others of that one, learns it when it refreshes its place.
 
 use super::*;
 
@@ -20,7 +21,7 @@ impl<W> Queues<W> {
         }
     }
 
-    /// A waiter of that lock parks, and needs the messages on its channel; and as long as its client may be the first in
+    /// A waiter of that lock parks, and needs the messages on its channel; and as long as its client is the first in
     /// the queue that Redis keeps, those on the common one. Returns whether one of them was live already for another
     /// lock: then the head asks.
     pub(super) fn listens(&mut self, names: &Arc<Names>, is_head: bool) -> bool {
@@ -71,7 +72,9 @@ impl<W> Queues<W> {
         for names in self.subscriptions.locks(channel) {
             let Some(queue) = self.by_lock.get_mut(&**names) else { continue };
             let is_common = names.channel() != channel;
-            if is_common && queue.order.own_entry().is_some_and(OwnEntry::takes_grant) {
+            // Who was the first has its turn, or another one is the first: what it still hears is not for it.
+            let is_idle = |own: &mut OwnEntry| !own.is_first() || own.takes_grant();
+            if is_common && queue.order.own_entry().is_some_and(is_idle) {
                 continue;
             }
             queue.record_message(if is_common { Duration::ZERO } else { after }, &mut self.cx);

@@ -24,7 +24,10 @@ fn a_client_that_has_the_lock_is_told_how_old_the_oldest_waiter_elsewhere_is() {
     queue.acquire("x:1", &since("x", 4));
     queue.acquire("y:1", &since("y", 6));
     let Value::Array(refusal) = queue.acquire("a:3", &since("a", 9)) else { panic!("no refusal") };
-    assert_eq!((refusal.len(), seconds(&refusal[1])), (3, Some(6)), "its own entry does not count");
+    assert_eq!((refusal.len(), seconds(&refusal[1])), (5, Some(6)), "its own entry does not count");
+    assert_eq!(refusal[4], Value::Int(1), "it is the first");
+    let Value::Array(refusal) = queue.acquire("y:1", &since("y", 6)) else { panic!("no refusal") };
+    assert_eq!(refusal[4], Value::Nil, "it is not");
     assert_eq!(prolong(&mut queue), Some(6));
     assert_eq!(queue.order(), ["y", "x"]);
     assert_eq!(queue.prolong("a:2", LEASE, None), said(Loss::TakenOver), "another owner has it");

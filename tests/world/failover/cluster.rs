@@ -142,6 +142,33 @@ fn t5_a_release_in_a_slot_on_its_way_is_told_where_its_waiters_listen() {
     });
 }
 
+/// The first in the queue listens on the common channel, where its client is still at the source.
+#[test]
+fn t5_who_is_first_in_a_queue_in_a_slot_on_its_way_does_not_hear_itself() {
+    play(0, async |scene| {
+        let cluster = Cluster::new(scene);
+        let ((_, one), (machine, other)) =
+            (cluster.client(cluster.builder()).await, cluster.client(cluster.builder()).await);
+        let guard = one.fair_lock("moves").lock().await.expect("the lock");
+        let fair = other.fair_lock("moves");
+        let waiter = machine.spawn(async move { fair.lock().await.expect("the lock") });
+        sleep(ms(100)).await;
+        let from = cluster.node_of("moves");
+        cluster.begin_move("moves", (from + 1) % 3);
+        cluster.migrate(&["moves", "redlatch_queue:{moves}", "redlatch_waiting:{moves}"]);
+        let asks = cluster.errors(from, "ASK");
+        // As Redisson does, where the lock was.
+        let told: u64 = cluster.ask(from, &["SPUBLISH", "redisson_lock__channel:{moves}", "0"]);
+        assert_eq!(told, 1);
+        sleep(3 * SECOND).await;
+        let asks = cluster.errors(from, "ASK") - asks;
+        assert!((1..=3).contains(&asks), "asked {asks} times");
+        cluster.finish_move();
+        guard.unlock().await.expect("a release");
+        waiter.await.expect("no panic").unlock().await.expect("a release");
+    });
+}
+
 #[test]
 fn t5_locks_of_one_slot_are_renewed_while_half_of_them_have_moved() {
     play(0, async |scene| {

@@ -70,7 +70,8 @@ use super::Lock;
 /// A fair lock, a plain one and one of Redisson exclude each other, and only the waiters of fair
 /// locks have an order. Redisson's `RFairLock` has a queue of its own, and does not see this one.
 /// The first client in the queue listens to them, too, so a waiter asks at once when one of them is released. If that
-/// client has died, the next one notices it when it refreshes its place, within 3.3 s.
+/// client has died, or its oldest waiter has left before a younger one of its own, the next client notices it when it
+/// refreshes its place, within 3.3 s.
 ///
 /// # Costs
 ///
@@ -83,8 +84,8 @@ use super::Lock;
 /// | a client that waits | 1 every 3.3 s, for up to 100 locks; in a cluster for those of a slot |
 /// | the last waiter of a client that leaves without the lock | 1 in the background; and 1 by the next client, if it was the first |
 ///
-/// Each client listens on a channel of its own for each name, the first one on that of the lock, too, and only the next one in the order is
-/// woken. The lock costs Redis the same with ten clients in the queue and with ten thousand.
+/// Each client listens on a channel of its own for each name, and the first one on that of the lock, too. Only the next one
+/// in the order is woken. The lock costs Redis the same with ten clients in the queue and with ten thousand.
 ///
 /// # In Redis
 ///

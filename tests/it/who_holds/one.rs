@@ -59,6 +59,14 @@ async fn a_fair_lock_names_the_clients_that_wait_in_their_order() {
     assert_eq!(ids, clients.each_ref().map(id));
     assert!(one.waiting[0].age > one.waiting[1].age, "{one:?}");
     assert!(one.waiting.iter().all(|client| client.mode.is_none() && client.host.is_some()));
+    let can_be_granted = || {
+        let mode = |client: &LockClient| format!("mode:{}", id(client));
+        let of = |client| {
+            server.ask::<Option<String>>(&["HGET", "redlatch_waiting:{tickets}", &mode(client)])
+        };
+        clients.iter().all(|client| of(client).as_deref() == Some("grant"))
+    };
+    wait_until("their subscriptions", SOON, can_be_granted).await;
     // They go on waiting.
     tokio::time::sleep(ms(20)).await;
     let later = seen(&watcher, "tickets").await;

@@ -101,7 +101,6 @@ pub mod migrating {}
 /// [`stats`]: crate::LockClient::stats
 /// [`health`]: crate::LockClient::health
 /// [label]: crate::LockClientBuilder::label
-/// [group]: crate::LockClientBuilder::metrics_group
 /// [holds]: crate::guide::deployment#who-holds-it
 /// [alerts]: crate::guide::operations#alertsyml
 /// [dashboard]: crate::guide#in-the-repository

@@ -159,7 +159,7 @@ impl Call<'_> {
         make: impl Fn() -> Cmd + Send + Sync + 'r,
     ) -> Request<'r> {
         let request = self.request(Some(script), Cmd::new(), names.key());
-        // A client that asks is told nothing by its own request: the first in the queue listens there.
+        // A request that asks publishes nothing at the source: its client may listen there, and would ask again.
         let publishes_on = frees(script).then(|| names.common_channel());
         Request { make: Some(Box::new(make)), publishes_on, ..request }
     }

@@ -119,6 +119,20 @@ fn each_pair(test: impl Fn(Wants, Has)) {
 /// The message is there after half a round trip, and the answer to the request one after that.
 const HEARS: Duration = ms(30);
 
+/// Redisson gives it back, and that waiter has it as soon as it can.
+async fn hears_at_once(
+    scene: &Scene,
+    waiter: JoinHandle<(Instant, BoxFuture<'static, ()>)>,
+    has: Has,
+    wants: Wants,
+) {
+    let begun = Instant::now();
+    has.gives_back(scene);
+    let (got, unlock) = waiter.await.expect("no panic");
+    assert_eq!(got - begun, HEARS, "{wants:?} after {has:?}");
+    unlock.await;
+}
+
 #[test]
 fn a_waiter_has_the_lock_at_once_that_redisson_gives_back() {
     each_pair(|wants, has| {
@@ -127,11 +141,7 @@ fn a_waiter_has_the_lock_at_once_that_redisson_gives_back() {
             has.takes(scene);
             let waiter = machine.spawn(waits(&client, wants));
             sleep(PARKS).await;
-            let begun = Instant::now();
-            has.gives_back(scene);
-            let (got, unlock) = waiter.await.expect("no panic");
-            assert_eq!(got - begun, HEARS, "{wants:?} after {has:?}");
-            unlock.await;
+            hears_at_once(scene, waiter, has, wants).await;
         });
     });
 }
@@ -150,11 +160,7 @@ fn the_second_in_the_queue_has_it_at_once_after_the_first_has_left() {
             assert_eq!(listen(scene, wants), 1, "the second would ask in vain");
             leaves.abort();
             sleep(PARKS).await;
-            let begun = Instant::now();
-            has.gives_back(scene);
-            let (got, unlock) = waiter.await.expect("no panic");
-            assert_eq!(got - begun, HEARS, "{wants:?} after {has:?}");
-            unlock.await;
+            hears_at_once(scene, waiter, has, wants).await;
         });
     });
 }
@@ -178,11 +184,7 @@ fn a_waiter_whose_turn_redisson_has_taken_has_the_lock_at_once_after_that() {
             has.takes(scene);
             release.await.expect("no panic").expect("a release");
             sleep(PARKS).await;
-            let begun = Instant::now();
-            has.gives_back(scene);
-            let (got, unlock) = waiter.await.expect("no panic");
-            assert_eq!(got - begun, HEARS, "{wants:?} after {has:?}");
-            unlock.await;
+            hears_at_once(scene, waiter, has, wants).await;
         });
     });
 }
@@ -205,11 +207,7 @@ fn a_writer_behind_a_reader_of_ours_has_it_at_once_after_a_reader_of_redisson() 
         first.0.spawn(unlock).await.expect("no panic");
         // The grace, after which it asks.
         sleep(ms(1_000) + PARKS).await;
-        let begun = Instant::now();
-        Has::Read.gives_back(scene);
-        let (got, unlock) = writer.await.expect("no panic");
-        assert_eq!(got - begun, HEARS);
-        unlock.await;
+        hears_at_once(scene, writer, Has::Read, Wants::Write).await;
     });
 }
 

@@ -19,13 +19,13 @@ pub(crate) mod simulated;
 
 #[cfg(not(feature = "test-util"))]
 pub(crate) use real::{
-    Driven, Entered, HashMap, Host, Runtime, RuntimeId, connect, here, machine, new_uuid, now,
-    random, sleep, spawn, spawn_thread,
+    Driven, Entered, HashMap, Host, Runtime, RuntimeId, connect, hash, here, machine, new_uuid,
+    now, random, sleep, spawn, spawn_thread,
 };
 #[cfg(feature = "test-util")]
 pub(crate) use simulated::{
-    Driven, Entered, HashMap, Host, Runtime, RuntimeId, connect, here, machine, new_uuid, now,
-    random, sleep, spawn, spawn_thread,
+    Driven, Entered, HashMap, Host, Runtime, RuntimeId, connect, hash, here, machine, new_uuid,
+    now, random, sleep, spawn, spawn_thread,
 };
 
 /// The name of the real machine, as far as it says one, and the id of this process.

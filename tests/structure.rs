@@ -254,6 +254,7 @@ const MODULES: &[(&str, &[&str])] = &[
     (
         "protocol",
         &[
+            "host",
             "transport",
             "join",
             "peer",

@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
@@ -10,6 +11,12 @@ use tokio::runtime::{self, Handle};
 use tokio::task::JoinHandle;
 
 pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
+
+/// The same for one text as long as the process lives.
+pub(crate) fn hash(text: &str) -> u64 {
+    static SEED: LazyLock<foldhash::fast::RandomState> = LazyLock::new(Default::default);
+    SEED.hash_one(text)
+}
 
 /// The machine of a client.
 #[derive(Clone, Default)]

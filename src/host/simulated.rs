@@ -20,6 +20,11 @@ use tokio::task::{AbortHandle, JoinHandle};
 /// Iterates in the same order in each run of one seed.
 pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 
+/// The same for one text in each run.
+pub(crate) fn hash(text: &str) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(text)
+}
+
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A connection's bytes.

@@ -1,12 +1,15 @@
 //! What the keys and the channel of one lock are called.
 
+use std::hash::{Hash, Hasher};
+
 use crate::error::Error;
+use crate::host;
 use crate::metrics::Series;
 use crate::slot;
 use crate::transport::Router;
 
 /// The names under which Redis knows one lock.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone)]
 pub(crate) struct Names {
     /// The key is a part of it: one string instead of two for each lock that is held.
     channel: Box<str>,
@@ -16,6 +19,8 @@ pub(crate) struct Names {
     own_channel: bool,
     /// Whether it is a read-write lock.
     read_write: bool,
+    /// That of the channel, made once: a client looks its locks up by their names many times for each hold.
+    hash: u64,
     /// Where the client counts what happens to it.
     pub(crate) series: Series,
 }
@@ -47,15 +52,22 @@ impl Names {
     fn on(channel: &str, prefix: &str, name: &str) -> Self {
         let wrapped = !prefix.contains('{') && !name.contains('{');
         let (open, close) = if wrapped { ("{", "}") } else { ("", "") };
-        let channel = format!("{channel}{open}{prefix}{name}{close}").into();
-        Self { channel, wrapped, own_channel: false, read_write: false, series: Series::default() }
+        let channel: Box<str> = format!("{channel}{open}{prefix}{name}{close}").into();
+        Self {
+            hash: host::hash(&channel),
+            channel,
+            wrapped,
+            own_channel: false,
+            read_write: false,
+            series: Series::default(),
+        }
     }
 
     /// Those of a lock for which Redis keeps the order: its channel is the client's own.
     pub(crate) fn with_own_channel(self, client: &str) -> Self {
         debug_assert!(client.len() == CLIENT && !self.own_channel, "BUG: no id of a client");
-        let channel = format!("{}:{client}", self.channel).into();
-        Self { channel, own_channel: true, ..self }
+        let channel: Box<str> = format!("{}:{client}", self.channel).into();
+        Self { hash: host::hash(&channel), channel, own_channel: true, ..self }
     }
 
     /// What happens to the lock counts there.
@@ -156,5 +168,24 @@ impl Names {
     fn tagged(&self) -> &str {
         let channel = if self.read_write { READ_WRITE_CHANNEL } else { CHANNEL };
         &self.common_channel()[channel.len()..]
+    }
+
+    /// What tells locks apart.
+    fn identity(&self) -> (&str, bool, bool, bool) {
+        (&self.channel, self.wrapped, self.own_channel, self.read_write)
+    }
+}
+
+impl PartialEq for Names {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other) || self.identity() == other.identity()
+    }
+}
+
+impl Eq for Names {}
+
+impl Hash for Names {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
     }
 }

@@ -15,7 +15,7 @@
 //! The mutex of the queues is never held across an await. No waiter is woken while it is held.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -53,6 +53,8 @@ pub(crate) struct Waiters {
     changed: Notify,
     /// Notifies the client's thread that a waiter of a fair lock has asked, taken the lock, or left.
     progress: Notify,
+    /// Set with that of the queues: each request looks at it, several times.
+    closed: AtomicBool,
 }
 
 /// How long a waiter waits.
@@ -94,6 +96,7 @@ impl Waiters {
             queues: Queues::new(limits, clock::now()).into(),
             changed: Notify::default(),
             progress: Notify::default(),
+            closed: AtomicBool::new(false),
         }
     }
 
@@ -142,7 +145,7 @@ impl Waiters {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.queues.lock().closed
+        self.closed.load(Ordering::Acquire)
     }
 
     /// A call that waits in no queue asked Redis at `asked_at`, and has got the lock, or not.
@@ -213,7 +216,10 @@ impl Waiters {
     /// Wakes all waiters, because the client is closed. Returns the locks in whose queues Redis may have an entry of
     /// this client, each with the last possession of its head: the caller must give those entries up.
     pub(crate) fn close(&self) -> Vec<(Arc<Names>, Option<Arc<Possession>>)> {
-        let left = self.change(Queues::close);
+        let left = self.change(|queues| {
+            self.closed.store(true, Ordering::Release);
+            queues.close()
+        });
         self.progress.notify_waiters();
         let last = |head: Option<Arc<Waiter>>| head.and_then(|head| head.handle.last());
         left.into_iter().map(|(names, head)| (names, last(head))).collect()

@@ -138,7 +138,7 @@ impl Waiters {
 impl Queues<Waiter> {
     /// The first waiter for a read-write lock that wants to write, and when it came.
     pub(super) fn first_writer(&self, names: &Names) -> Option<(Ticket, Instant)> {
-        let queue = self.get(names).filter(|_| names.is_read_write())?;
+        let queue = if names.is_read_write() { self.get(names)? } else { return None };
         queue.first_writer(|waiter| waiter.wants() == TurnMode::Read, self.cx.at.now)
     }
 

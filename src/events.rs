@@ -94,7 +94,7 @@ impl Events {
 
     /// A call that acquires begins, of such a lock; `None` is several at once. It does not hand its future in here: a
     /// parked call would have that twice.
-    pub(crate) fn attempt(&self, series: &Series, kind: Option<Kind>) -> Attempt<'_> {
+    pub(crate) fn attempt<'a>(&'a self, series: &'a Series, kind: Option<Kind>) -> Attempt<'a> {
         Attempt::new(&self.counters, series.attempt(kind))
     }
 

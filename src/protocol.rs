@@ -361,6 +361,7 @@ impl<'a> Call<'a> {
             script,
             operation: operation(script),
             batch: None,
+            counts: true,
             key: Some(key),
             publishes_on: None,
             divisible: false,

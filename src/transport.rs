@@ -95,6 +95,8 @@ pub(crate) struct Request<'a> {
     pub(crate) operation: Operation,
     /// Set if it may be sent in a batch.
     pub(crate) batch: Option<Batchable>,
+    /// Whether its round trip counts: of those of one operation that share a batch, only one does.
+    pub(crate) counts: bool,
     /// The key whose server it goes to; `None` for any server.
     pub(crate) key: Option<&'a str>,
     /// Whether it has several independent keys.

@@ -22,6 +22,7 @@ use crate::error::{Error, Loss, Outcome};
 use crate::handle::Handle;
 use crate::join::join_all;
 use crate::lease::Lease;
+use crate::metrics::Series;
 use crate::possession::{AcquiredHold, Ask, FoundBy};
 use crate::protocol::{Acquired, Wanted};
 use crate::releaser::PossessionSession;
@@ -54,8 +55,9 @@ pub(crate) async fn acquire_all(
     lease: Lease,
     wait: Wait,
 ) -> Result<Option<Vec<AcquiredHold>>, Error> {
-    let series = handles.first().map(|first| first.names.series.clone()).unwrap_or_default();
-    let attempt = engine.events.attempt(&series, None);
+    let none = Series::default();
+    let series = handles.first().map_or(&none, |first| &first.names.series);
+    let attempt = engine.events.attempt(series, None);
     let granted = Box::pin(acquire_together(engine, handles, lease, wait)).await;
     attempt.end(&granted);
     granted

@@ -356,9 +356,10 @@ impl<Q> Acquisition<'_, Q> {
         let deadline = session.call.deadline.max(clock::now() + two);
         let Possession { names, id, .. } = &**session.possession();
         let (router, events) = (&self.engine.router, &self.engine.events);
-        let timing = events.metrics.asks(Operation::Wait);
+        let mut timing = events.metrics.asks(Operation::Wait);
+        timing.begins(clock::now);
         let answer = Call::await_replicas(router, names, id, replicas, deadline).await;
-        events.metrics.answered(timing, answer.as_ref().err());
+        events.metrics.answered(timing, true, answer.as_ref().err());
         answer
     }
 }

@@ -66,7 +66,7 @@ impl Counters {
 /// A call that acquires. Its drop is that of the call: it counts as cancelled.
 pub(crate) struct Attempt<'a> {
     counters: &'a Counters,
-    metrics: metrics::Attempt,
+    metrics: metrics::Attempt<'a>,
     is_over: bool,
 }
 
@@ -77,7 +77,7 @@ pub(crate) trait Acquires {
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn new(counters: &'a Counters, metrics: metrics::Attempt) -> Self {
+    pub(super) fn new(counters: &'a Counters, metrics: metrics::Attempt<'a>) -> Self {
         Self { counters, metrics, is_over: false }
     }
 

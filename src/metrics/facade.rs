@@ -30,7 +30,14 @@ pub(crate) struct Metrics {
 /// What a request asks, and since when.
 pub(crate) struct Timing {
     operation: Operation,
-    begun: Instant,
+    begun: Option<Instant>,
+}
+
+impl Timing {
+    /// The request waits from here on, unless it has waited before.
+    pub(crate) fn begins(&mut self, now: impl FnOnce() -> Instant) {
+        self.begun.get_or_insert_with(now);
+    }
 }
 
 impl Metrics {
@@ -72,14 +79,15 @@ impl Metrics {
         self.held.iter().enumerate().filter_map(|(at, gauge)| Some((at, gauge.get()?)))
     }
 
-    /// A request is asked from here on.
     pub(crate) fn asks(&self, operation: Operation) -> Timing {
-        Timing { operation, begun: clock::now() }
+        Timing { operation, begun: None }
     }
 
-    /// A request has its answer, whose time is recorded.
-    pub(crate) fn answered(&self, asked: Timing, error: Option<&Error>) {
+    /// A request has its answer, whose time is recorded. Of those that share a command, each error counts, and the
+    /// success of one.
+    pub(crate) fn answered(&self, asked: Timing, counts: bool, error: Option<&Error>) {
         let Timing { operation, begun } = asked;
+        let Some(begun) = begun.filter(|_| counts || error.is_some()) else { return };
         let failed = error.map(Outcome::of);
         let at = failed.map_or(Outcome::TEXTS.len(), |failed| failed as usize);
         let error_type = failed.map_or("", Outcome::text);

@@ -1,5 +1,6 @@
 //! Without the feature `metrics`: empty.
 
+use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Loss};
@@ -10,7 +11,7 @@ use super::{End, Operation, Outcome, Warning};
 #[derive(Debug, Default)]
 pub(crate) struct Metrics;
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Series(());
 
 /// What the user's function makes of names.
@@ -21,7 +22,7 @@ pub(crate) struct Grouping(());
 #[derive(Debug, Default)]
 pub(crate) struct OfKinds;
 
-pub(crate) struct Attempt;
+pub(crate) struct Attempt<'a>(PhantomData<&'a ()>);
 
 pub(crate) struct Timing;
 
@@ -40,7 +41,7 @@ impl Metrics {
         Timing
     }
 
-    pub(crate) fn answered(&self, _: Timing, _error: Option<&Error>) {}
+    pub(crate) fn answered(&self, _: Timing, _counts: bool, _error: Option<&Error>) {}
 
     pub(crate) fn renewed(&self, _until: Instant, _now: Instant) {}
 
@@ -49,9 +50,13 @@ impl Metrics {
     pub(crate) fn reconnected(&self) {}
 }
 
+impl Timing {
+    pub(crate) fn begins(&mut self, _: impl FnOnce() -> Instant) {}
+}
+
 impl Series {
-    pub(crate) fn attempt(&self, _: Option<Kind>) -> Attempt {
-        Attempt
+    pub(crate) fn attempt(&self, _: Option<Kind>) -> Attempt<'_> {
+        Attempt(PhantomData)
     }
 
     pub(crate) fn waits(&self, _: Option<Kind>) -> Waits {
@@ -67,6 +72,6 @@ impl OfKinds {
     pub(crate) fn count(&mut self, _: &Series, _writes: bool) {}
 }
 
-impl Attempt {
+impl Attempt<'_> {
     pub(crate) fn ends(&self, _: Outcome) {}
 }

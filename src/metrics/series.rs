@@ -1,7 +1,6 @@
 //! With the feature `metrics`: what a client counts of each lock, by its kind and group.
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -23,7 +22,7 @@ pub(super) struct Group {
     waiting: [OnceLock<Gauge>; KINDS],
 }
 
-/// The group of one name, and the kind of its lock. It tells no two names apart.
+/// The group of one name, and the kind of its lock.
 #[derive(Clone, Default)]
 pub(crate) struct Series {
     pub(super) group: Arc<Group>,
@@ -35,8 +34,8 @@ pub(crate) struct Series {
 pub(crate) struct OfKinds(pub(super) [usize; KINDS]);
 
 /// A call that acquires.
-pub(crate) struct Attempt {
-    group: Arc<Group>,
+pub(crate) struct Attempt<'a> {
+    group: &'a Group,
     kind: Option<Kind>,
     begun: Instant,
 }
@@ -81,8 +80,8 @@ impl Group {
 }
 
 impl Series {
-    pub(crate) fn attempt(&self, kind: Option<Kind>) -> Attempt {
-        Attempt { group: self.group.clone(), kind, begun: clock::now() }
+    pub(crate) fn attempt(&self, kind: Option<Kind>) -> Attempt<'_> {
+        Attempt { group: &self.group, kind, begun: clock::now() }
     }
 
     /// A call waits until the result is dropped.
@@ -121,7 +120,7 @@ impl OfKinds {
     }
 }
 
-impl Attempt {
+impl Attempt<'_> {
     pub(crate) fn ends(&self, outcome: Outcome) {
         let (at, of) = kind(self.kind);
         let histogram = self.group.acquires[at][outcome as usize].get_or_init(|| {
@@ -136,18 +135,6 @@ impl Drop for Waits {
     fn drop(&mut self) {
         self.0.decrement(1.0);
     }
-}
-
-impl PartialEq for Series {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for Series {}
-
-impl Hash for Series {
-    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 impl fmt::Debug for Series {

@@ -2,6 +2,7 @@
 //! deadline passes. [`super::retry`] decides what follows an error.
 
 use std::io;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use redis::{RedisError, Script};
@@ -33,7 +34,7 @@ impl Router {
         request: &mut Request<'_>,
     ) -> Result<Answer, Error> {
         // A future around this one would be moved with all that is in it.
-        let timing = self.events.metrics.asks(request.operation);
+        let mut timing = self.events.metrics.asks(request.operation);
         let mut retry = Retry::new();
         // Behind a request that is never sent there is nothing to wait for.
         let mut same = connection.clone().filter(|connection| !connection.is_cancelled());
@@ -41,13 +42,17 @@ impl Router {
             let behind = same.is_some();
             let on = match same.take().or_else(|| self.connected(request, &retry)) {
                 Some(on) => on,
-                None => match Box::pin(self.reach(request, &mut retry)).await {
-                    Ok(on) => on,
-                    Err(error) => break Err(error),
-                },
+                None => {
+                    timing.begins(clock::now);
+                    match Box::pin(self.reach(request, &mut retry)).await {
+                        Ok(on) => on,
+                        Err(error) => break Err(error),
+                    }
+                }
             };
             *connection = Some(on.clone());
             if on.has_to_wait() {
+                timing.begins(clock::now);
                 match Box::pin(self.clear(&on, connection, request, &mut retry)).await {
                     Ok(true) => {}
                     Ok(false) => continue,
@@ -55,6 +60,7 @@ impl Router {
                 }
             }
             let sent = clock::now();
+            timing.begins(|| sent);
             let left = request.deadline.saturating_duration_since(sent);
             if on.is_too_late(left, request.patience) {
                 let redis = self.redis(request.key, retry.cause.as_ref());
@@ -94,7 +100,7 @@ impl Router {
                 }
             }
         };
-        self.events.metrics.answered(timing, answer.as_ref().err());
+        self.events.metrics.answered(timing, request.counts, answer.as_ref().err());
         answer
     }
 
@@ -181,6 +187,7 @@ impl Router {
         behind: bool,
     ) -> Reply {
         let deadline = request.deadline;
+        request.counts = true;
         if asking {
             return Box::pin(on.ask_with_asking(&request.cmd, deadline)).await;
         }
@@ -198,6 +205,7 @@ impl Router {
         let entry = on.entry(request.cmd.take(), batch, deadline);
         connection.insert(on.clone()).entry = Some(entry.clone());
         let reply = entry.reply().await;
+        request.counts = entry.request.counts.load(Ordering::Relaxed);
         if !matches!(reply, Reply::Answer(Ok(_))) {
             request.cmd = entry.request.cmd.clone();
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use redlatch::test_util::Redis;
 use redlatch::{ErrorKind, Lease};
 use tokio::time::{sleep, timeout};
@@ -193,6 +194,26 @@ async fn a_request_counts_by_what_it_asks_for_with_its_round_trip() {
             ("operation=renew", vec![40]),
         ])
     );
+}
+
+/// Sixteen calls at once are two requests that are sent at once, and a batch of the others.
+#[tokio::test(start_paused = true)]
+async fn the_requests_of_a_batch_count_once_for_each_operation() {
+    let recorder = Recorder::install();
+    let redis = Redis::new();
+    let client = redis.client();
+    redis.delay(ms(20));
+    client.lock("warm").try_lock_now().await.unwrap().unwrap().unlock().await.unwrap();
+    recorder.all();
+    let locks: Vec<_> = (0..16).map(|name| client.lock(format!("name-{name}"))).collect();
+    let guards = join_all(locks.iter().map(|lock| async { lock.lock().await.unwrap() })).await;
+    for unlocked in join_all(guards.into_iter().map(|guard| guard.unlock())).await {
+        unlocked.unwrap();
+    }
+    let times = recorder.millis("redlatch_command_duration_seconds");
+    let three = vec![40; 3];
+    let each = [("operation=acquire", three.clone()), ("operation=release", three)];
+    assert_eq!(times, expected(&each));
 }
 
 /// Of a lease of 3 s, Redis confirms the renewal a third of it and a round trip after the acquire was sent.

@@ -19,6 +19,7 @@
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use redis::{Arg, Cmd, RedisResult, Script, Value};
@@ -77,6 +78,8 @@ pub(in crate::transport) struct Batched {
     pub(in crate::transport) cmd: Cmd,
     batch: Batchable,
     deadline: Instant,
+    /// Whether it is the first of its batch that asks so.
+    pub(in crate::transport) counts: AtomicBool,
 }
 
 pub(in crate::transport) type BatchEntry = Entry<Batched, Reply>;
@@ -103,7 +106,7 @@ impl Connection {
         batch: Batchable,
         deadline: Instant,
     ) -> Arc<BatchEntry> {
-        let request = Batched { cmd, batch, deadline };
+        let request = Batched { cmd, batch, deadline, counts: AtomicBool::new(false) };
         let (entry, gatherer) = self.shared.batch_queue.waiting.join(request);
         if let Some(gatherer) = gatherer {
             spawn(BatchSender::new(self.clone(), Vec::new()).collect(gatherer));
@@ -151,6 +154,7 @@ impl BatchSender {
     async fn send_batch(mut self) {
         let Some(first) = self.entries.first() else { return };
         let script = first.request.batch.script;
+        self.choose_who_counts();
         loop {
             let Some(answer) = self.ask(script).await else { return };
             match answer {
@@ -166,6 +170,17 @@ impl BatchSender {
                     self.entries.retain(|entry| !entry.is_over());
                 }
             }
+        }
+    }
+
+    /// One of each verb, for all that share its round trip.
+    fn choose_who_counts(&self) {
+        for (at, entry) in self.entries.iter().enumerate() {
+            let asks_the_same = |other: &Joined<Batched, Reply>| {
+                other.request.batch.verb == entry.request.batch.verb
+            };
+            let is_first = self.entries.iter().position(asks_the_same) == Some(at);
+            entry.request.counts.store(is_first, Ordering::Relaxed);
         }
     }
 

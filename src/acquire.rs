@@ -201,8 +201,12 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
         if let Some((gives_up_at, ticket)) = waiting.asks_at_once(&limits) {
             // Not later than it joined: it is not one that waits already.
             let asked_at = waiting.joined();
-            let tried = Q::try_once(self, asked_at, gives_up_at, Some(ticket));
-            let tried = process.bind(answer_by(self.until_answer(gives_up_at), tried)).await;
+            let tried = process.bind(Q::try_once(self, asked_at, gives_up_at, Some(ticket)));
+            let tried = match self.until_answer(gives_up_at) {
+                // Most calls, whose large future is moved once, into its box.
+                None => Some(tried.await),
+                until => process.bind(answer_by(until, tried)).await,
+            };
             if let Some(result) = self.process_answer(tried, asked_at, &mut waiting, &mut trouble) {
                 return self.may_be_pending(result);
             }

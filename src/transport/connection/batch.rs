@@ -109,7 +109,8 @@ impl Connection {
         let request = Batched { cmd, batch, deadline, counts: AtomicBool::new(false) };
         let (entry, gatherer) = self.shared.batch_queue.waiting.join(request);
         if let Some(gatherer) = gatherer {
-            spawn(BatchSender::new(self.clone(), Vec::new()).collect(gatherer));
+            // Tokio would move the large future several times.
+            spawn(Box::pin(BatchSender::new(self.clone(), Vec::new()).collect(gatherer)));
         }
         entry
     }
@@ -146,7 +147,7 @@ impl BatchSender {
                 self.entries = others;
                 break;
             }
-            spawn(Self::new(self.connection.clone(), others).send_batch());
+            spawn(Box::pin(Self::new(self.connection.clone(), others).send_batch()));
         }
         self.send_batch().await;
     }

@@ -90,7 +90,7 @@ impl Hold {
             let now = clock::now();
             let held = self.engine.uptime(now).wrapping_sub(self.acquired);
             let end = self.granted.validity.loss(now).map_or(end, End::from);
-            (end, Duration::from_millis(held.into()))
+            (end, Duration::from_millis(held.into()), now)
         });
     }
 

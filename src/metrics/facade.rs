@@ -8,6 +8,7 @@ use metrics::{Counter, Gauge, Histogram, Label, Unit};
 use super::groups::{Grouping, Groups};
 use super::labels::{self, KIND_TEXTS, KINDS};
 use super::series::{Group, Series, label};
+use super::times::AllTimes;
 use super::{Operation, Outcome, Warning};
 use crate::clock;
 use crate::error::Error;
@@ -17,6 +18,7 @@ use crate::kind::Kind;
 #[derive(Default)]
 pub(crate) struct Metrics {
     pub(super) labels: Vec<Label>,
+    pub(super) times: Arc<AllTimes>,
     /// Those of a client without groups.
     group: Arc<Group>,
     groups: Option<Groups>,
@@ -45,8 +47,9 @@ impl Metrics {
     pub(crate) fn new(client: &str, grouping: &Grouping) -> Self {
         describe();
         let labels: Vec<_> = label("client", client).collect();
-        let group = Group::new(labels.clone()).into();
-        let metrics = Self { labels, group, groups: grouping.groups(), ..Self::default() };
+        let times = Arc::<AllTimes>::default();
+        let group = Group::new(labels.clone(), times.clone()).into();
+        let metrics = Self { labels, times, group, groups: grouping.groups(), ..Self::default() };
         metrics.reconnects().increment(0);
         metrics
     }
@@ -56,7 +59,8 @@ impl Metrics {
         let (group, trouble) = match &self.groups {
             None => (self.group.clone(), None),
             Some(groups) => groups.of(name, |name| {
-                Group::new(self.labels.iter().cloned().chain(label("group", name)).collect())
+                let labels = self.labels.iter().cloned().chain(label("group", name));
+                Group::new(labels.collect(), self.times.clone())
             }),
         };
         for kind in [kind].into_iter().chain(kind.beside()) {

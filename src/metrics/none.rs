@@ -65,7 +65,7 @@ impl Series {
 
     pub(crate) fn lost(&self, _writes: bool, _: Loss) {}
 
-    pub(crate) fn held(&self, _: Kind, _: impl FnOnce() -> (End, Duration)) {}
+    pub(crate) fn held(&self, _: Kind, _: impl FnOnce() -> (End, Duration, Instant)) {}
 }
 
 impl OfKinds {

@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use metrics::{Counter, Gauge, Histogram, Label};
+use metrics::{Counter, Gauge, Label};
 
 use super::labels::{KINDS, kind};
+use super::times::{AllTimes, Times};
 use super::{End, Outcome};
 use crate::clock;
 use crate::error::Loss;
@@ -16,8 +17,9 @@ use crate::kind::Kind;
 #[derive(Default)]
 pub(super) struct Group {
     labels: Vec<Label>,
-    acquires: [[OnceLock<Histogram>; Outcome::TEXTS.len()]; KINDS],
-    holds: [[OnceLock<Histogram>; End::TEXTS.len()]; KINDS],
+    times: Arc<AllTimes>,
+    acquires: [[OnceLock<Arc<Times>>; Outcome::TEXTS.len()]; KINDS],
+    holds: [[OnceLock<Arc<Times>>; End::TEXTS.len()]; KINDS],
     losses: [[OnceLock<Counter>; End::TEXTS.len()]; KINDS],
     waiting: [OnceLock<Gauge>; KINDS],
 }
@@ -44,8 +46,8 @@ pub(crate) struct Attempt<'a> {
 pub(crate) struct Waits(Gauge);
 
 impl Group {
-    pub(super) fn new(labels: Vec<Label>) -> Self {
-        Self { labels, ..Self::default() }
+    pub(super) fn new(labels: Vec<Label>, times: Arc<AllTimes>) -> Self {
+        Self { labels, times, ..Self::default() }
     }
 
     fn labels(&self, kind: &'static str, more: impl Iterator<Item = Label>) -> Vec<Label> {
@@ -97,14 +99,14 @@ impl Series {
     }
 
     /// A hold has ended, after so long.
-    pub(crate) fn held(&self, of: Kind, how: impl FnOnce() -> (End, Duration)) {
+    pub(crate) fn held(&self, of: Kind, how: impl FnOnce() -> (End, Duration, Instant)) {
         let (at, of) = kind(Some(of));
-        let (end, time) = how();
-        let histogram = self.group.holds[at][end as usize].get_or_init(|| {
+        let (end, time, now) = how();
+        let times = self.group.holds[at][end as usize].get_or_init(|| {
             let labels = self.group.labels(of, label("end", end.text()));
-            metrics::histogram!("redlatch_hold_duration_seconds", labels)
+            self.group.times.make(metrics::histogram!("redlatch_hold_duration_seconds", labels))
         });
-        histogram.record(time);
+        times.record(time, now);
     }
 
     /// The kind of the lock: of a read-write lock, of one of its sides.
@@ -123,11 +125,12 @@ impl OfKinds {
 impl Attempt<'_> {
     pub(crate) fn ends(&self, outcome: Outcome) {
         let (at, of) = kind(self.kind);
-        let histogram = self.group.acquires[at][outcome as usize].get_or_init(|| {
+        let times = self.group.acquires[at][outcome as usize].get_or_init(|| {
             let labels = self.group.labels(of, label("outcome", outcome.text()));
-            metrics::histogram!("redlatch_acquire_duration_seconds", labels)
+            self.group.times.make(metrics::histogram!("redlatch_acquire_duration_seconds", labels))
         });
-        histogram.record(clock::now().saturating_duration_since(self.begun));
+        let now = clock::now();
+        times.record(now.saturating_duration_since(self.begun), now);
     }
 }
 

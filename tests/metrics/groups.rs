@@ -1,9 +1,16 @@
 //! However many names there are, there are few series.
 
+use std::time::Duration;
+
 use redlatch::LockClientBuilder;
 use redlatch::test_util::Redis;
 
 use crate::recorder::Recorder;
+
+/// A client records within a second what its threads have kept back.
+async fn all_is_recorded() {
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+}
 
 /// Every kind, every name, some of them held.
 async fn use_many_names(builder: LockClientBuilder) {
@@ -21,6 +28,7 @@ async fn use_many_names(builder: LockClientBuilder) {
             client.multi_lock([&name, "stock"]).lock().await.unwrap().unlock().await.unwrap();
         }
     }
+    all_is_recorded().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -41,6 +49,7 @@ async fn a_group_is_a_label_of_what_is_about_a_lock() {
     for name in ["order:1", "order:2", "stock:1"] {
         client.lock(name).lock().await.unwrap().unlock().await.unwrap();
     }
+    all_is_recorded().await;
     let granted = recorder.millis("redlatch_acquire_duration_seconds");
     let of = |group: &str| granted[&format!("group={group},kind=lock,outcome=granted")].len();
     assert_eq!([of("order"), of("stock"), granted.len()], [2, 1, 2]);
@@ -87,6 +96,7 @@ async fn a_function_that_panics_costs_the_name_its_group_and_nothing_else() {
     for name in ["bad", "fine", "bad"] {
         client.lock(name).lock().await.unwrap().unlock().await.unwrap();
     }
+    all_is_recorded().await;
     let granted = recorder.millis("redlatch_acquire_duration_seconds");
     let of = |group: &str| granted[&format!("group={group},kind=lock,outcome=granted")].len();
     assert_eq!([of("good"), of("other")], [1, 2]);

@@ -35,7 +35,7 @@ mod report;
 mod timeout;
 pub(crate) use all::acquire_all;
 use enqueued::Enqueued;
-pub(crate) use readers::{acquire_to_read, acquire_to_write};
+pub(crate) use readers::{acquire_to_read, acquire_to_write, read_beside};
 use timeout::answer_by;
 pub(crate) use timeout::{Wait, forever};
 

@@ -216,7 +216,7 @@ impl HoldState {
 
     /// Whether a live guard is still valid.
     pub(crate) fn holding(&self, now: Instant) -> bool {
-        self.valid_until(now).is_some()
+        self.live.iter().any(|hold| hold.validity.check(now).is_some())
     }
 
     /// Whether that handle holds the lock: its next hold is then a nested one.

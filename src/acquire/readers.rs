@@ -18,6 +18,25 @@ use super::{Acquisition, One, Tried, Wait, acquire_one};
 /// No handle has that number.
 const NOBODY: HandleId = 0;
 
+/// Joins the readers of this client, if there are some and the call need not wait for its turn: then it asks nobody, and
+/// is over before it has a future.
+pub(crate) fn read_beside(
+    engine: &Engine,
+    sides: &Sides,
+    lease: Lease,
+) -> Result<Option<AcquiredHold>, Error> {
+    let attempt = engine.events.attempt(&sides.read.names.series, Some(sides.read.kind));
+    let recurs = sides.is_inside(clock::now());
+    let one = One { handle: &sides.read, sides: Some(sides), recurs };
+    let granted =
+        Acquisition::new(engine, one, lease, Wait::Once).map(|one| one.join_readers(recurs));
+    match &granted {
+        Ok(None) => attempt.forget(),
+        _ => attempt.end(&granted),
+    }
+    granted
+}
+
 /// Acquires one hold that reads; `None` if the wait ends first. If its handle reads or writes already, it passes all
 /// that wait.
 pub(crate) async fn acquire_to_read(

@@ -98,6 +98,13 @@ impl<'a> Attempt<'a> {
     }
 }
 
+impl Attempt<'_> {
+    /// The call goes on in another way, as another attempt.
+    pub(crate) fn forget(mut self) {
+        self.is_over = true;
+    }
+}
+
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if !self.is_over {

@@ -72,6 +72,9 @@ impl Hold {
         let now = clock::now();
         let call = Call::new(&self.engine.router, now + self.engine.config.command_timeout);
         let mut unlock = Unlock::begin(&self.engine.releaser, call, &self.granted, now);
+        if let Some(result) = unlock.is_over() {
+            return result.map_err(about);
+        }
         if unlock.is_handed_off() {
             let handed_off = self.engine.process.bind(async move { unlock.await_handoff().await });
             return handed_off.await.map_err(about);

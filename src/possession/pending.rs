@@ -14,6 +14,9 @@ impl HoldState {
         now: Instant,
         watchdog_timeout: Duration,
     ) -> Option<PendingRelease> {
+        if self.is_shared_still(now) {
+            return None;
+        }
         let promised = self.promised(now, watchdog_timeout);
         let lease = promised;
         // Guards that are all lost keep nothing in Redis.

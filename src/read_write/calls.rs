@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tracing::{Instrument, Span};
 
-use crate::acquire::{Wait, acquire_to_read, acquire_to_write};
+use crate::acquire::{Wait, acquire_to_read, acquire_to_write, read_beside};
 use crate::clock;
 use crate::error::Error;
 use crate::guard::Hold;
@@ -37,8 +37,14 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
         lease: Lease,
         wait: Wait,
     ) -> Result<Option<ReadGuard<K>>, Error> {
+        let span = self.begin(&self.sides.read)?;
+        if span.is_disabled()
+            && let Some(hold) = self.read_beside(lease, &span)?
+        {
+            return Ok(Some(ReadGuard::reads(self.of_guard(), hold)));
+        }
         let granted = acquire_to_read(&self.engine, &self.sides, lease, wait);
-        let hold = self.acquire(&self.sides.read, granted).await?;
+        let hold = self.acquire(&self.sides.read, span, granted).await?;
         Ok(hold.map(|hold| ReadGuard::reads(self.of_guard(), hold)))
     }
 
@@ -47,23 +53,38 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
         lease: Lease,
         wait: Wait,
     ) -> Result<Option<WriteGuard<K>>, Error> {
+        let span = self.begin(&self.sides.write)?;
         let granted = acquire_to_write(&self.engine, &self.sides, lease, wait);
-        let hold = self.acquire(&self.sides.write, granted).await?;
+        let hold = self.acquire(&self.sides.write, span, granted).await?;
         Ok(hold.map(|hold| WriteGuard::writes(self.of_guard(), hold)))
+    }
+
+    /// A call begins, with its span.
+    fn begin(&self, handle: &Handle) -> Result<Span, Error> {
+        // Before the span: the subscriber may have a mutex of its own.
+        self.engine.begin_call().map_err(|error| error.about(self.name()))?;
+        let key = handle.names.key();
+        Ok(spans::acquire(key, || self.owner(), || self.engine.router.address_of(key)))
+    }
+
+    /// Joins the readers of this client, unless the call has to wait. A call without a span only: that would be around
+    /// it.
+    fn read_beside(&self, lease: Lease, span: &Span) -> Result<Option<Hold>, Error> {
+        let _on = self.engine.host.enter();
+        let granted = read_beside(&self.engine, &self.sides, lease);
+        let granted = granted.map_err(|error| error.about(self.name()))?;
+        let (engine, handle) = (&self.engine, &self.sides.read);
+        let hold = |granted| Hold::new(engine.clone(), handle.clone(), granted, span);
+        Ok(granted.map(hold))
     }
 
     /// Makes a hold of that handle of what is granted.
     async fn acquire(
         &self,
         handle: &Arc<Handle>,
+        span: Span,
         granted: impl Future<Output = Result<Option<AcquiredHold>, Error>> + Send,
     ) -> Result<Option<Hold>, Error> {
-        let about = |error: Error| error.about(self.name());
-        // Before the span: the subscriber may have a mutex of its own.
-        self.engine.begin_call().map_err(about)?;
-        let key = handle.names.key();
-        let server = || self.engine.router.address_of(key);
-        let span = spans::acquire(key, || self.owner(), server);
         let call = async {
             self.check_name()?;
             let granted = granted.await?;
@@ -72,7 +93,7 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
             Ok(granted.map(hold))
         };
         let call = self.engine.process.bind(self.engine.host.run(self.in_span(&span, call)));
-        call.await.map_err(about)
+        call.await.map_err(|error| error.about(self.name()))
     }
 
     async fn in_span<T>(

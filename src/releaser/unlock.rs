@@ -93,12 +93,14 @@ impl<'a> Unlock<'a> {
         Ok(loss.is_none())
     }
 
+    /// What the unlock came to, if Redis has nothing to hear of it.
+    pub(crate) fn is_over(&self) -> Option<Result<(), Error>> {
+        self.is_shared_still.then(|| self.outcome(Ok(false)))
+    }
+
     /// Has Redis release the lock, if no waiter of this client takes it after all.
     pub(crate) async fn release(&mut self) -> Result<(), Error> {
-        let executed = match self.is_shared_still {
-            true => Ok(false),
-            false => self.hand_off_or_release().await,
-        };
+        let executed = self.hand_off_or_release().await;
         self.outcome(executed)
     }
 

@@ -359,10 +359,17 @@ async fn without_any_one_of_them_it_is_denied_and_something_is_worse() {
 #[test]
 fn the_guide_names_these_rights_and_no_others() {
     let guide = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/guide/deployment.md"));
-    let (_, list) = guide.split_once("ACL SETUSER app on >secret ").expect("the list");
-    let lines = list.split("```").next().expect("its end").lines();
-    let words = lines.flat_map(|line| line.split('#').next().expect("a line").split_whitespace());
-    let named: BTreeSet<&str> = words.filter(|word| *word != "resetchannels").collect();
     let needed: BTreeSet<&str> = RIGHTS.iter().map(|(right, ..)| *right).collect();
-    assert_eq!(named, needed);
+    let mut lists = guide.split("ACL SETUSER app on >secret ").skip(1);
+    // With comments, and to paste.
+    for (list, many) in [(lists.next(), 5..10), (lists.next(), 1..2)] {
+        let list = list.expect("a list").split("```").next().expect("its end");
+        let lines: Vec<_> = list.lines().collect();
+        assert!(many.contains(&lines.len()), "{lines:?}");
+        let words = lines
+            .iter()
+            .flat_map(|line| line.split('#').next().expect("a line").split_whitespace());
+        let named: BTreeSet<&str> = words.filter(|word| *word != "resetchannels").collect();
+        assert_eq!(named, needed);
+    }
 }

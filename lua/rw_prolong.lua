@@ -1,8 +1,8 @@
 -- rw_prolong: set the hold count and the lease of a reader or a writer that has a read-write lock.
 --
 -- KEYS[1]   the lock, as rw_acquire has it
--- KEYS[4]   the marker of the reader; left out for a writer, for which its fencing token, as acquire
---           has it, stands there if it draws some; and what else fair has
+-- KEYS[4]   the marker of the reader; for a writer its fencing token, as acquire has it, if it draws
+--           some, or the marker of the reader of ARGV[15], or left out; and what else fair has
 -- ARGV[7]   the channel of the lock
 -- ARGV[8]   how to publish on it; and what else fair has
 -- ARGV[10]  how many fencing tokens a writer draws; 0 for a reader
@@ -10,6 +10,8 @@
 -- ARGV[12]  hold count to reach: at least 1, and no more than the owner has
 -- ARGV[13]  lease in milliseconds, a whole number, at least 1
 -- ARGV[14]  how long the oldest waiter of the client has waited that wants to write
+-- ARGV[15]  the reader of the same handle that may be beside a writer that draws no tokens; left out
+--           if none has been
 --
 -- Replies  an      array of two: as prolong has it, but that nothing is known of listeners;
 --                  and how long the oldest waiter of other clients has waited, in microseconds
@@ -18,6 +20,7 @@
 --          +TAKEN  the same, and others have the lock
 --
 -- The lease of one reader of several is that of its marker: the hash lasts as long as the longest.
+-- Beside a writer it lasts as long as the longer lease of the two: no client looks at the marker then.
 -- If it lasts for less now, a message says so: to all that wait in Redisson, and to the first two
 -- clients in the queue, as fair_prolong does it.
 -- The first write is a PEXPIRE because Redis allows that when its memory is full. What follows the
@@ -26,13 +29,19 @@
 -- owner may come in, whose lock this would change.
 
 local key, owner, count, lease = KEYS[1], ARGV[11], ARGV[12], ARGV[13]
-local marker = ARGV[10] == '0' and KEYS[4]
+local beside = ARGV[15]
+local marker = ARGV[10] == '0' and not beside and KEYS[4]
 local failed, held = lost_field(key, owner)
 if failed then
   return failed
 end
 local remaining = redis.call('PTTL', key)
-local is_alone = redis.call('HLEN', key) <= 2
+local fields = redis.call('HLEN', key)
+if beside and redis.call('HEXISTS', key, beside) == 1 then
+  fields = fields - 1
+  lease = string.format('%.0f', math.max(tonumber(lease), redis.call('PTTL', KEYS[4])))
+end
+local is_alone = fields <= 2
 if is_alone or remaining < tonumber(lease) then
   redis.call('PEXPIRE', key, lease)
 end

@@ -203,7 +203,7 @@ impl Handoffs {
         let sent = clock::now();
         let Prolong { count, lease, tokens, .. } = prolong;
         let terms = Terms { count, lease, tokens };
-        let answer = call.prolong(names, &possession.id, terms, listens, entry).await;
+        let answer = call.prolong(names, &possession.id, terms, listens, (entry, None)).await;
         self.note_release(names, server, None, call.router);
         let answer = answer?;
         self.trip.ended(sent);

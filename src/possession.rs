@@ -145,8 +145,8 @@ struct Rare {
     release_missed: bool,
     /// Holds that Redis turned out not to have, and whose guards live on.
     lost: Vec<(HoldId, Arc<Validity>)>,
-    /// Of a writer: a reader of the same handle may be beside it.
-    has_reader: bool,
+    /// Of a writer: the readers of the same handle that may be beside it.
+    readers: Option<Id>,
 }
 
 #[derive(Default)]

@@ -209,21 +209,20 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Asks Redis to leave `owner` only `count` holds of the lock, to which `lease` is promised.
-    /// `entry` is that of this client's next waiter, if Redis keeps a queue, and `drawn` is there if the lock has
-    /// tokens. The flag says that an earlier sending was never answered: it may have caused `Nothing`.
+    /// Asks Redis to leave `owner` only so many holds of the lock, to which that lease is promised.
+    /// `entry` is that of this client's next waiter, if Redis keeps a queue, `beside` is the reader that may be beside
+    /// a writer, and `drawn` is there if the lock has tokens. The flag says that an earlier sending was never answered:
+    /// it may have caused `Nothing`.
     pub(crate) async fn release(
         &mut self,
         names: &Names,
         owner: &str,
-        count: u32,
-        lease: Duration,
+        terms: Terms,
         drawn: Option<Drawn>,
-        entry: Option<QueueEntry>,
+        (entry, beside): (Option<QueueEntry>, Option<&str>),
     ) -> Result<(Released, bool), Error> {
-        if count > 0 {
-            let terms = Terms { count, lease, tokens: 0 };
-            return Ok(match self.prolong(names, owner, terms, false, entry).await? {
+        if terms.count > 0 {
+            return Ok(match self.prolong(names, owner, terms, false, (entry, beside)).await? {
                 Ok(_) => (Released::CountLowered, false),
                 Err((loss, repeated)) => (Released::Nothing(loss), repeated),
             });

@@ -23,7 +23,7 @@ use crate::error::{Error, Outcome};
 use crate::handle::Handle;
 use crate::handoff::Handoffs;
 use crate::possession::{AcquiredHold, Confirm, FoundBy, Permit, Possession, Prolong};
-use crate::protocol::{Call, Grant, Names, Released};
+use crate::protocol::{Call, Grant, Names, Released, Terms};
 use crate::transport::{Connection, Router};
 
 mod granted;
@@ -173,11 +173,26 @@ fn hand_off(
 }
 
 /// What Redis has answered to a release.
+#[derive(Default)]
 struct Answered {
     /// There was something to release.
     released: bool,
     /// The release may have brought the place of a waiter that has left since: the caller must give that up.
     leaves: bool,
+    /// The writer beside these readers, for which Redis keeps the lock too long now: the caller must see to it.
+    outlasts: Option<Arc<Possession>>,
+}
+
+impl Answered {
+    /// What is left to do in the background.
+    fn jobs(self, possession: &Arc<Possession>) -> impl Iterator<Item = Job> {
+        let leaves = || Job::Leave(possession.names.clone(), Some(possession.clone()));
+        let shortens = |writer: Arc<Possession>| {
+            let lease = writer.holds.lock().longest_lease();
+            Job::Release(BackgroundRelease::new(writer, None, lease))
+        };
+        self.leaves.then(leaves).into_iter().chain(self.outlasts.map(shortens))
+    }
 }
 
 async fn send_release(
@@ -187,13 +202,14 @@ async fn send_release(
     now: Instant,
 ) -> Result<Answered, Error> {
     let Possession { names, id, .. } = &**possession;
-    let (pending, sent_before, confirms) = {
+    let (pending, sent_before, confirms, readers, kept) = {
         let mut holds = possession.holds.lock();
         holds.hold_again_until(|| handoffs.released_names.held_until(names));
         let Some(pending) = holds.pending(now, handoffs.config.watchdog_timeout) else {
-            return Ok(Answered { released: false, leaves: false });
+            return Ok(Answered::default());
         };
-        (pending, holds.release_sent(pending, now), holds.confirms())
+        let (readers, kept) = (holds.readers(), holds.keep_beside_writer());
+        (pending, holds.release_sent(pending, now), holds.confirms(), readers, kept)
     };
     let server = call.router.movable_server_of(names.key());
     let entry = handoffs.queue_entry(names, false);
@@ -204,7 +220,8 @@ async fn send_release(
         if pending.count == 0 && entry.is_none() {
             handoffs.frees(names, now);
         }
-        call.release(names, id, pending.count, pending.lease, pending.drawn, entry).await
+        let terms = Terms { count: pending.count, lease: pending.lease, tokens: 0 };
+        call.release(names, id, terms, pending.drawn, (entry, readers.as_deref())).await
     };
     let (released, repeated) = match answer {
         Err(error) => {
@@ -241,7 +258,11 @@ async fn send_release(
     }
     // The request that gave up the place of that waiter may have been faster than this one.
     let leaves = brings && handoffs.waiters.has_left(names);
-    Ok(Answered { released: gone.is_none(), leaves })
+    let (now, timeout) = (clock::now(), handoffs.config.watchdog_timeout);
+    let kept = kept.filter(|(writer, until)| {
+        gone.is_none() && writer.holds.lock().outlasts_readers(*until, timeout, now)
+    });
+    Ok(Answered { released: gone.is_none(), leaves, outlasts: kept.map(|(writer, _)| writer) })
 }
 
 /// Leaves the key in Redis for that long, with no handle inside: see `hold_at_least` of a guard.
@@ -317,9 +338,7 @@ async fn release_in_background(
                 }
             }
             released.map(|answered| {
-                if answered.leaves {
-                    jobs.push(Job::Leave(possession.names.clone(), Some(possession.clone())));
-                }
+                jobs.extend(answered.jobs(possession));
             })
         };
         if answer.is_ok() {

@@ -8,7 +8,8 @@
 //! 2. **The share is open for a short time** after Redis has said that no other client waits to write. After that a
 //!    new reader asks Redis whether that is still so: no stream of readers keeps a writer out.
 //! 3. Redis may keep the lock for the longest lease of these guards. When the guard that needed it is given
-//!    back, a release is pending that makes it shorter.
+//!    back, a release is pending that makes it shorter. Once Redis has executed that beside a writer, one is
+//!    pending for the writer: no other client looks at the leases of these guards then.
 //! 4. **Beside a writer no other handle reads.** A handle that reads and writes has a guard here, and Redis lets
 //!    all readers of the client in as one. So from before the request that brings the two together, until Redis
 //!    has released the writer, only a reader of that handle joins.
@@ -22,7 +23,7 @@ use crate::lease::{Lease, Validity, valid_until};
 use crate::token::FencingToken;
 
 use super::handoff::LEAST;
-use super::{HandleId, Hold, HoldId, HoldState, NewHold, Possession};
+use super::{HandleId, Hold, HoldId, HoldState, Id, NewHold, Possession};
 
 #[derive(Default)]
 pub(super) struct Shared {
@@ -113,23 +114,45 @@ impl HoldState {
         !self.over && self.holding(now) && valid.all(|hold| own(&hold.validity))
     }
 
-    /// Whether that handle writes here. If it does, a reader of it may be beside this writer from here on.
-    pub(crate) fn takes_reader(&mut self, handle: HandleId) -> bool {
+    /// Whether that handle writes here. If it does, these readers of it may be beside this writer from here on.
+    pub(crate) fn takes_readers(&mut self, handle: HandleId, readers: Id) -> bool {
         let takes = self.is_of(handle) && !self.live.is_empty();
         if takes {
-            self.has_reader();
+            self.has_readers(readers);
         }
         takes
     }
 
-    /// A reader of the same handle may be beside this writer from here on, which is not handed off any more.
-    pub(crate) fn has_reader(&mut self) {
-        self.rare().has_reader = true;
+    /// Those readers of the same handle may be beside this writer from here on, which is not handed off any more.
+    pub(crate) fn has_readers(&mut self, readers: Id) {
+        self.rare().readers = Some(readers);
+    }
+
+    /// The readers that may be beside this writer.
+    pub(crate) fn readers(&self) -> Option<Id> {
+        self.rare.as_ref()?.readers
+    }
+
+    /// The writer beside these readers, and until when Redis keeps the lock for them.
+    pub(crate) fn keep_beside_writer(&self) -> Option<(Arc<Possession>, Instant)> {
+        self.shared.as_ref()?.writer().cloned().zip(self.until)
+    }
+
+    /// The readers beside this writer need less from now on, and Redis may keep the lock until then. Returns whether a
+    /// release is pending because of that (invariant 3).
+    pub(crate) fn outlasts_readers(
+        &mut self,
+        until: Instant,
+        watchdog_timeout: Duration,
+        now: Instant,
+    ) -> bool {
+        self.until = self.until.max(Some(until));
+        self.counted > 0 && self.pending(now, watchdog_timeout).is_some()
     }
 
     /// Whether no other handle takes this possession over: these are readers, or a reader may be beside it.
     pub(super) fn is_of_one_handle(&self) -> bool {
-        self.shared.is_some() || self.rare.as_ref().is_some_and(|rare| rare.has_reader)
+        self.shared.is_some() || self.readers().is_some()
     }
 
     /// Whether readers are left after one was given back, so that Redis has nothing to hear.
@@ -140,7 +163,7 @@ impl HoldState {
 
     /// Whether Redis keeps the lock for longer than the guards need that are left (invariant 3).
     pub(super) fn keeps_too_long(&self, promised: Option<Duration>, now: Instant) -> bool {
-        let uneven = self.shared.as_ref().is_some_and(|shared| shared.uneven);
+        let uneven = self.shared.as_ref().map_or(self.readers().is_some(), |shared| shared.uneven);
         let keeps = |lease: Duration| self.until.is_some_and(|until| until > now + lease);
         uneven && self.counted > 0 && promised.is_some_and(keeps)
     }

@@ -26,15 +26,16 @@ pub(crate) struct Prolonged {
 
 impl Call<'_> {
     /// Sets the count and the lease of a lock that `owner` has. `listens` says whether this client is
-    /// subscribed to the lock's channel; `entry` is that of its next waiter, if Redis keeps a queue. If Redis does not
-    /// have the lock, the flag says that an earlier sending was never answered: it may have been executed.
+    /// subscribed to the lock's channel; `entry` is that of its next waiter, if Redis keeps a queue, and `beside` is the
+    /// reader that may be beside a writer that draws no tokens. If Redis does not have the lock, the flag says that an
+    /// earlier sending was never answered: it may have been executed.
     pub(crate) async fn prolong(
         &mut self,
         names: &Names,
         owner: &str,
         terms: Terms,
         listens: bool,
-        entry: Option<QueueEntry>,
+        (entry, beside): (Option<QueueEntry>, Option<&str>),
     ) -> Result<Result<Prolonged, (Loss, bool)>, Error> {
         let is_said = entry.is_some() && names.is_read_write();
         let args = move |cmd: &mut Cmd| {
@@ -47,7 +48,7 @@ impl Call<'_> {
         let mut request = match entry {
             None => self.prolong_request(names, terms.tokens > 0, listens, args),
             Some(entry) if names.is_read_write() => {
-                self.prolong_read_write(names, owner, terms.tokens, entry, args)
+                self.prolong_read_write(names, (owner, beside), terms.tokens, entry, args)
             }
             Some(entry) => {
                 self.queue_request(&SCRIPTS.fair_prolong, names, entry, terms.tokens > 0, args)

@@ -125,16 +125,19 @@ impl Call<'_> {
     pub(super) fn prolong_read_write<'r>(
         &self,
         names: &'r Names,
-        owner: &'r str,
+        (owner, beside): (&'r str, Option<&'r str>),
         tokens: u32,
         entry: QueueEntry,
         args: impl Fn(&mut Cmd) + Send + Sync + 'r,
     ) -> Request<'r> {
-        let keys = own_marker(names, owner).into_iter().chain(token_key(names, tokens)).collect();
+        // A writer that has tokens drawn is handed off, and has had no reader.
+        let beside = beside.filter(|_| tokens == 0);
+        let marker = own_marker(names, beside.unwrap_or(owner));
+        let keys = marker.into_iter().chain(token_key(names, tokens)).collect();
         let entry = QueueEntry { tokens, ..entry };
         let args = move |cmd: &mut Cmd| {
             args(cmd);
-            cmd.arg(age(entry.writer));
+            cmd.arg(age(entry.writer)).arg(beside);
         };
         self.read_write_request(&SCRIPTS.rw_prolong, names, entry, keys, args)
     }

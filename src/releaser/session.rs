@@ -67,11 +67,9 @@ impl<'a> PossessionSession<'a> {
     pub(crate) async fn send_release(&mut self, now: Instant) -> Result<bool, Error> {
         let handoffs = &self.releaser.handoffs;
         let answered = send_release(&mut self.call, &self.possession, handoffs, now).await?;
-        if answered.leaves {
-            let (names, behind) = (self.possession.names.clone(), self.possession.clone());
-            self.releaser.enqueue(Job::Leave(names, Some(behind)));
-        }
-        Ok(answered.released)
+        let released = answered.released;
+        answered.jobs(&self.possession).for_each(|job| self.releaser.enqueue(job));
+        Ok(released)
     }
 }
 

@@ -141,6 +141,8 @@ pub(crate) fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a
             match rest {
                 [who] | [who, _] => vec![(*key, *who, What::GivenBack)],
                 [who, _, _] | [who, _, _, _] => vec![(*key, *who, What::Told)],
+                // A writer that may have a reader beside it.
+                [who, _, _, _, reader] if reader.contains(':') => vec![(*key, *who, What::Told)],
                 [who, _, _, _, _, ..] => vec![(*key, *who, What::Asked)],
                 _ => Vec::new(),
             }
@@ -195,5 +197,6 @@ pub(crate) fn acquires_releases_and_writes_are_heard() {
     assert_eq!(fair(&format!("\"{uuid}:7\"")), [given_back]);
     assert_eq!(fair(&format!("\"{uuid}:7\" \"\"")), [given_back]);
     assert_eq!(fair(&format!("\"{uuid}:7\" \"1\" \"600\" \"0\"")), [told]);
+    assert_eq!(fair(&format!("\"{uuid}:7\" \"1\" \"600\" \"\" \"{uuid}:6\"")), [told]);
     assert_eq!(fair(&format!("\"{uuid}:7\" \"600\" \"1\" \"0\" \"\"")), [asked]);
 }

@@ -347,6 +347,96 @@ fn who_waits_for_a_reader_that_writes_waits_for_no_lease_but_its_own() {
     }
 }
 
+/// A guard that reads had the longer lease, and is given back while the handle writes: what is left of the handle keeps
+/// the lock for its own lease.
+#[test]
+fn who_waits_for_a_writer_waits_for_no_lease_of_a_reader_that_has_gone() {
+    const AWAY: Duration = ms(2);
+    const LEASE: Duration = ms(200);
+    for case in 0..32 {
+        let is = |bit: u32| case >> bit & 1 == 1;
+        let (upgrades, another, drops, dies, reads) = (is(0), is(1), is(2), is(3), is(4));
+        let case = format!(
+            "upgrades: {upgrades}, another reader: {another}, drops: {drops}, dies: {dies}, for a reader: {reads}"
+        );
+        play(1, async |scene| {
+            let (machine, ours) = scene.client(AWAY, LockClient::builder()).await;
+            let (_other, theirs) = scene.client(AWAY, LockClient::builder()).await;
+            let lock = ours.read_write_lock("config");
+            let long = || async { lock.read_with_lease(ms(5_000)).await.unwrap() };
+            let begun = Instant::now();
+            let guards = machine.run(async {
+                let before = if upgrades { Some(long().await) } else { None };
+                let writing = lock.write_with_lease(LEASE).await.unwrap();
+                let reading = match before {
+                    Some(before) => before,
+                    None => long().await,
+                };
+                let another = match another {
+                    true => Some(lock.read_with_lease(LEASE / 2).await.unwrap()),
+                    false => None,
+                };
+                if drops {
+                    drop(reading);
+                } else {
+                    reading.unlock().await.unwrap();
+                }
+                sleep(4 * AWAY).await;
+                (writing, another)
+            });
+            let guards = guards.await;
+            assert!(!guards.0.is_lost(), "{case}");
+            let left = scene.pttl("config");
+            assert!(left > 0 && left <= 200, "{case}: {left} ms");
+            if dies {
+                machine.crash();
+            }
+            let lock = theirs.read_write_lock("config");
+            let comes = async {
+                match reads {
+                    true => lock.read().await.unwrap().unlock().await.unwrap(),
+                    false => lock.write().await.unwrap().unlock().await.unwrap(),
+                }
+            };
+            timeout(ms(10_000), comes).await.expect("its turn");
+            assert!(begun.elapsed() <= LEASE + 12 * AWAY, "{case}: {:?}", begun.elapsed());
+            drop(guards);
+        });
+    }
+}
+
+/// What the client asks for because a reader has gone is not about the nested write that comes meanwhile.
+#[test]
+fn a_reader_that_goes_shortens_no_lease_of_a_nested_writer() {
+    for away in [ms(2), ms(40)] {
+        for part in 0..32 {
+            play(part.into(), async |scene| {
+                let (_one, ours) = scene.client(away, LockClient::builder()).await;
+                let (_other, theirs) = scene.client(away, LockClient::builder()).await;
+                let lock = ours.read_write_lock("config");
+                let reading = lock.read_with_lease(ms(2_000)).await.unwrap();
+                let writing = lock.write_with_lease(ms(600)).await.unwrap();
+                let nested = async {
+                    sleep(away * part / 8).await;
+                    lock.write_with_lease(ms(1_500)).await.unwrap()
+                };
+                let (nested, ()) =
+                    futures::join!(nested, async { reading.unlock().await.unwrap() });
+                sleep(6 * away).await;
+                let left = scene.pttl("config");
+                let promised = nested.remaining().as_millis() as i64;
+                assert!(promised > 0 && left >= promised, "{away:?}, {part}: {left}, {promised}");
+                assert!(left <= 1_500, "{away:?}, {part}: {left}");
+                let foreign = theirs.read_write_lock("config");
+                assert!(foreign.try_read_now().await.unwrap().is_none(), "{away:?}, {part}");
+                nested.unlock().await.unwrap();
+                writing.unlock().await.unwrap();
+                assert_eq!(scene.ask::<Vec<String>>(&["KEYS", "*"]), [""; 0]);
+            });
+        }
+    }
+}
+
 #[test]
 fn what_each_change_costs_in_round_trips() {
     for away in [ms(2), ms(100)] {

@@ -121,6 +121,35 @@ fn a_writer_beside_its_own_reader_keeps_the_lock_for_the_longer_lease_of_the_two
     assert!((1..=shorter).contains(&real.query(&["PTTL", LOCK])));
 }
 
+/// A writer knows its own lease, and the server that of the reader.
+#[test]
+fn a_writer_that_is_prolonged_keeps_the_lock_for_its_reader_and_no_longer_than_both() {
+    let mut real = Real::new();
+    let (long, short) = (LEASE, LEASE / 2);
+    for (marked, asked, kept) in
+        [(Some(long), short, long), (Some(short), long, long), (None, short, short)]
+    {
+        assert_eq!(real.ask(&Ask { lease: 2 * LEASE, ..Ask::once(0, "c0:1") }), Reply::Granted);
+        let writer = Ask { lease: short, ..Ask::once(0, "c0:2:write") }.beside("c0:1");
+        assert_eq!(real.ask(&writer), Reply::Granted);
+        if let Some(lease) = marked {
+            real.query::<()>(&["PEXPIRE", &marker("c0:1"), &lease.to_string()]);
+        } else {
+            real.release("c0:1", &nobody(0));
+        }
+        let args = ["c0:2:write", "1", &asked.to_string(), "", "c0:1"].map(str::to_owned);
+        for _ in 0..2 {
+            let keys = [marker("c0:1")];
+            real.run(&SCRIPTS.rw_prolong, &nobody(0), &keys, &args);
+            let left: u64 = real.query(&["PTTL", LOCK]);
+            assert!(left <= kept && left > kept - LEASE / 4, "{marked:?}: {left}, not {kept}");
+            let of_reader: i64 = real.query(&["PTTL", &marker("c0:1")]);
+            assert_eq!(of_reader > 0, marked.is_some(), "it is not written");
+        }
+        real.query::<()>(&["FLUSHALL"]);
+    }
+}
+
 /// The server evicts what is known of the waiting clients, and leaves their queue.
 #[test]
 fn a_client_of_which_the_server_has_kept_a_part_is_notified_and_never_granted_the_lock() {

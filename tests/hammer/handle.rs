@@ -1,7 +1,7 @@
 //! A lock under test, of one of the kinds, and a hold of it; every call is written down.
 
 use redlatch::{Error, ErrorKind, FairLock, FencedLock, FencedLockGuard, Lease, Lock, LockGuard};
-use redlatch::{FencedReadGuard, FencedReadWriteLock, FencedWriteGuard};
+use redlatch::{FencedReadGuard, FencedReadWriteLock, FencedWriteGuard, FencingToken};
 use redlatch::{MultiGuard, MultiLock, ReadGuard, ReadWriteLock, WriteGuard};
 
 use crate::prelude::*;
@@ -357,6 +357,7 @@ impl Hold {
         match self.guard() {
             Guard::Fenced(guard) => Some(guard.token().get()),
             Guard::FencedWrite(guard) => Some(guard.token().get()),
+            Guard::FencedRead(guard) => guard.token().map(FencingToken::get),
             _ => None,
         }
     }

@@ -188,6 +188,8 @@ pub(crate) struct Fault {
     pub(crate) settle: Option<u64>,
     /// The names whose keys it tampered with.
     pub(crate) keys: Range<u16>,
+    /// And those whose tokens the server has lost by it.
+    pub(crate) tokens: Range<u16>,
     pub(crate) reach: Reach,
     /// When what it held up had arrived at the server.
     pub(crate) late: Option<u64>,

@@ -33,6 +33,7 @@
 //! | H15 | who waits for a fair lock has it in the order of the calls |
 //! | H16 | the same of a read-write lock, but that readers pass readers |
 //! | H17 | several locks that are acquired together are held all or not at all |
+//! | H18 | a reader of a fenced read-write lock has the token of the last writer |
 //!
 //! H13 asks a run of half a minute for late requests, runtimes that ended and clients that were
 //! closed, and a run of five minutes for every kind of fault.

@@ -227,8 +227,9 @@ fn delete_a_key(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
         let token = format!("redisson_lock_token:{}", channel(&name).split_once(':')?.1);
         let target = if of_token { token } else { name };
         if hand.ask::<u64>(&["DEL", &target]) > 0 {
-            let keys = if of_token { 0..0 } else { key..key + 1 };
-            return Some(Fault { keys, ..Fault::done(target, true)? });
+            let (one, none) = (key..key + 1, 0..0);
+            let (keys, tokens) = if of_token { (none, one) } else { (one, none) };
+            return Some(Fault { keys, tokens, ..Fault::done(target, true)? });
         }
         sleep(Duration::from_millis(1));
     }

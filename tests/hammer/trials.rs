@@ -3,8 +3,8 @@
 use libtest_mimic::{Failed, Trial};
 
 use crate::check::{
-    count, exclusion, floor, liveness, notice, order, orphans, outcomes, resource, several, tokens,
-    turns,
+    count, exclusion, floor, liveness, notice, order, orphans, outcomes, reading, resource,
+    several, tokens, turns,
 };
 use crate::prelude::*;
 use crate::run::{Length, Settings, Verdict, run};
@@ -38,6 +38,11 @@ pub(crate) fn all() -> Vec<Trial> {
         tokens::trials::a_token_that_was_drawn_before_the_key_was_taken_away_may_come_late,
         tokens::trials::a_token_of_two_handles_is_not_unique,
         tokens::trials::a_token_that_comes_again_is_not_unique,
+        reading::trials::a_reader_has_the_token_of_the_last_writer,
+        reading::trials::without_a_writer_there_is_no_token,
+        reading::trials::what_a_client_has_drawn_in_vain_stays_where_it_could_not_say_so,
+        reading::trials::a_counter_that_the_server_has_lost_is_unknown_until_the_next_writer,
+        reading::trials::who_joins_readers_that_have_lost_the_lock_has_their_token,
         resource::trials::a_write_between_two_of_a_believed_holder_is_seen,
         resource::trials::a_write_that_came_late_is_nobodys_fault,
         resource::trials::a_token_refused_in_mid_hold_is_seen,
@@ -51,6 +56,7 @@ pub(crate) fn all() -> Vec<Trial> {
         liveness::trials::a_name_that_nobody_wants_may_stay_free,
         liveness::trials::who_waits_for_several_waits_while_all_are_free,
         liveness::trials::readers_keep_no_reader_out,
+        liveness::trials::a_write_whose_lease_has_ended_keeps_readers_out_beside_a_reader_of_its_handle,
         liveness::trials::an_outage_is_no_time_to_judge,
         liveness::trials::a_request_of_the_dead_may_have_been_granted,
         liveness::trials::a_crash_blocks_for_its_lease_and_no_longer,

@@ -26,6 +26,12 @@ pub(crate) struct Taken<'a> {
     pub(crate) by: Option<&'a Acquire>,
 }
 
+impl Taken<'_> {
+    fn reads(&self) -> bool {
+        self.by.is_some_and(|call| call.reads)
+    }
+}
+
 pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut of_several: HashMap<u16, Vec<Taken<'_>>> = HashMap::new();
@@ -42,7 +48,8 @@ pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
             found.extend(waited(calls, false, history, calm, before, to));
         }
         if Names::kind(key) == Kind::ReadWrite {
-            taken.retain(|taken| taken.by.is_none_or(|call| !call.reads));
+            let (readers, mut taken): (Vec<_>, Vec<_>) = taken.into_iter().partition(Taken::reads);
+            keep_beside_readers(&mut taken, readers, history);
             taken.extend(calls.iter().filter_map(|call| waits_to_write(call, history, calm)));
             taken.sort_by_key(|taken| taken.from);
             for (before, to) in free(&taken, prompt) {
@@ -110,6 +117,25 @@ fn free<'a>(taken: &'a [Taken<'a>], prompt: u64) -> Vec<(&'a Taken<'a>, u64)> {
     found
 }
 
+/// Beside a reader of its handle, the lock is one to write until the write is given back: a server knows one lease of
+/// a lock, which is the longer one of the two.
+fn keep_beside_readers(writers: &mut [Taken<'_>], readers: Vec<Taken<'_>>, history: &History) {
+    let mut own: HashMap<_, Vec<Taken<'_>>> = HashMap::new();
+    for reader in readers {
+        own.entry(reader.by.map(|call| call.handle)).or_default().push(reader);
+    }
+    for writer in writers {
+        let Some(call) = writer.by.filter(|call| call.is_granted()) else { continue };
+        let given_back = given_back(call, history);
+        for reader in own.get(&Some(call.handle)).into_iter().flatten() {
+            // They are in order.
+            if (reader.from..reader.to).contains(&writer.to) {
+                writer.to = reader.to.min(given_back);
+            }
+        }
+    }
+}
+
 /// From when to when a writer keeps new readers out because it waits.
 fn waits_to_write<'a>(call: &Acquire, history: &History, calm: &Calm) -> Option<Taken<'a>> {
     if call.reads || call.how == How::Now || call.wait == 0 {
@@ -141,21 +167,25 @@ pub(crate) fn taken<'a>(call: &'a Acquire, history: &History, calm: &Calm) -> Op
         };
         return Some(Taken { from, to: dead + time, by });
     }
-    let mut to = call.release.map_or(NEVER, |release| release.ret);
+    let mut to = given_back(call, history);
     if !call.watched {
         to = to.min(call.ret.saturating_add(call.lease));
     }
-    // Who frees a lock by force tells those who wait for it.
-    let freed = |forced: &&Forced| {
-        forced.key == call.key && forced.freed && call.ret < forced.inv && forced.ret < to
-    };
-    to = history.forced.iter().filter(freed).map(|forced| forced.ret).min().unwrap_or(to);
     if let Some(from) = takes_one_by_one(call) {
         // Until it has all, or until what it has had is given back.
         let to = if call.is_granted() { to } else { surely_over(call, history, calm) };
         return Some(Taken { from, to, by });
     }
     call.is_granted().then_some(Taken { from: call.ret, to, by })
+}
+
+/// When a hold was given back, or freed by force: who does that tells those who wait for it.
+fn given_back(call: &Acquire, history: &History) -> u64 {
+    let to = call.release.map_or(NEVER, |release| release.ret);
+    let freed = |forced: &&Forced| {
+        forced.key == call.key && forced.freed && call.ret < forced.inv && forced.ret < to
+    };
+    history.forced.iter().filter(freed).map(|forced| forced.ret).min().unwrap_or(to)
 }
 
 /// Since when a call for several locks may have some of them in its hand.
@@ -279,6 +309,24 @@ pub(crate) mod trials {
             0,
             "one that has died behind readers does for its term"
         );
+    }
+
+    pub(crate) fn a_write_whose_lease_has_ended_keeps_readers_out_beside_a_reader_of_its_handle() {
+        let found = |read_until: u64, given_back: Option<u64>, handle: u32| {
+            let mut reader = held(0, 10).renewed_by_a_watchdog().until(read_until, read_until);
+            let mut writer = held(0, 20);
+            (reader.handle.1, writer.lease) = (handle, 40 * MS);
+            writer = given_back.iter().fold(writer, |writer, t| writer.until(*t, *t));
+            let mut calls = vec![reader, writer, waiting(15, 2_000)];
+            for (call, reads) in calls.iter_mut().zip([true, false, true]) {
+                (call.key, call.reads) = (KEY - 1, reads);
+            }
+            check(&history(calls), &Calm::default()).len()
+        };
+        assert_eq!([found(1_900, None, 1), found(1_900, Some(1_900), 1)], [0, 0]);
+        // Both sides are over, the write was given back, or another handle reads.
+        assert_eq!([found(1_300, None, 1), found(1_900, Some(1_300), 1)], [2, 1]);
+        assert_eq!(found(1_900, None, 2), 1);
     }
 
     pub(crate) fn an_outage_is_no_time_to_judge() {

@@ -10,6 +10,7 @@ pub(crate) mod notice;
 pub(crate) mod order;
 pub(crate) mod orphans;
 pub(crate) mod outcomes;
+pub(crate) mod reading;
 pub(crate) mod resource;
 pub(crate) mod sample;
 pub(crate) mod several;
@@ -90,6 +91,7 @@ pub(crate) fn all(history: &History) -> Vec<Violation> {
     let mut found = exclusion::check(history);
     found.extend(tokens::order(history));
     found.extend(tokens::unique(history));
+    found.extend(reading::check(history));
     found.extend(resource::check(history));
     found.extend(count::check(history));
     found.extend(liveness::check(history, &calm));

@@ -1,4 +1,4 @@
-//! H2 and H3: tokens of a fenced name are in the order of the holds, and one for each.
+//! H2 and H3: tokens of a fenced name are in the order of the holds, and one for each. Those of readers are for H18.
 
 use crate::check::exclusion::who;
 use crate::history::LONGEST_LEASE;
@@ -95,7 +95,7 @@ pub(crate) fn unique(history: &History) -> Vec<Violation> {
 /// Grants with a token, of each name, in the order of their return.
 fn by_key(history: &History) -> Vec<Vec<&Acquire>> {
     let mut keys: HashMap<u16, Vec<&Acquire>> = HashMap::new();
-    for hold in history.grants().filter(|hold| hold.token.is_some()) {
+    for hold in history.grants().filter(|hold| hold.token.is_some() && !hold.reads) {
         keys.entry(hold.key).or_default().push(hold);
     }
     keys.into_values().collect()

@@ -144,7 +144,10 @@ fn goes_on(acquire: &mut Acquire, record: &Record) -> u64 {
             acquire.outcome = record.outcome;
             if record.outcome == Outcome::Granted {
                 acquire.owner.1 = record.owner;
-                acquire.token = record.has(FENCED).then_some(record.token);
+                // A reader has that of the last writer: zero is none.
+                let has_token =
+                    record.has(FENCED) || acquire.reads && Names::has_tokens(record.key);
+                acquire.token = has_token.then_some(record.token);
                 acquire.deadline = record.deadline;
                 acquire.deadline_high = record.deadline + u64::from(record.slack);
                 acquire.last_true = t;

@@ -80,7 +80,8 @@ pub(super) fn restart_empty<'a>(world: &'a World<'_>, of: Details) -> Inflicted<
         world.network.kill(world.server);
         sleep(of.time).await;
         world.network.start(world.server, |server, now| server.start(now));
-        Some(Fault { keys: world.names().all(), ..Fault::done("", true)? })
+        let all = world.names().all();
+        Some(Fault { keys: all.clone(), tokens: all, ..Fault::done("", true)? })
     }
     .boxed_local()
 }
@@ -120,8 +121,9 @@ pub(super) fn delete_a_key<'a>(world: &'a World<'_>, mut of: Details) -> Inflict
             let token = format!("redisson_lock_token:{}", channel(&name).split_once(':')?.1);
             let target = if of_token { token } else { name };
             if world.ask::<u64>(&["DEL", &target])? > 0 {
-                let keys = if of_token { 0..0 } else { key..key + 1 };
-                return Some(Fault { keys, ..Fault::done(target, true)? });
+                let (one, none) = (key..key + 1, 0..0);
+                let (keys, tokens) = if of_token { (none, one) } else { (one, none) };
+                return Some(Fault { keys, tokens, ..Fault::done(target, true)? });
             }
             sleep(Duration::from_millis(1)).await;
         }

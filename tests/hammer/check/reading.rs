@@ -1,0 +1,236 @@
+//! H18: the token of a reader is that of the last writer.
+//!
+//! - It is not lower than that of a writer that had the lock before the reader called.
+//! - It is lower than those of all that called to write after the reader had the lock. What a client draws ahead for its
+//!   writers counts from the first of them.
+//! - It is the token of a writer. Where a writer left without a word to the server, or may have, the last one that its
+//!   client had drawn stays, which no writer has.
+//!
+//! Where the server lost the counter, a reader has none, or an old one, until the next writer.
+
+use crate::check::exclusion::who;
+use crate::check::orphans::surely_over;
+use crate::prelude::*;
+
+pub(crate) fn check(history: &History) -> Vec<Violation> {
+    let calm = Calm::of(history);
+    let keys = history.acquires.chunk_by(|a, b| a.key == b.key);
+    let fenced = keys.filter(|calls| Names::has_tokens(calls[0].key));
+    fenced.flat_map(|calls| of_key(calls, history, &calm)).collect()
+}
+
+/// The calls of one name.
+struct Calls<'a> {
+    all: &'a [Acquire],
+    /// When the server lost its counter, or its lock.
+    lost: Vec<(u64, u64)>,
+    taken_away: Vec<(u64, u64)>,
+}
+
+fn of_key(all: &[Acquire], history: &History, calm: &Calm) -> Vec<Violation> {
+    let key = all[0].key;
+    let lost = history.faults.iter().filter(|fault| fault.tokens.contains(&key));
+    let taken_away = history.tampering().filter(|(of, ..)| *of == key);
+    let calls = Calls {
+        all,
+        lost: lost.map(|fault| (fault.t0, fault.t1)).collect(),
+        taken_away: taken_away.map(|(_, t0, t1)| (t0, t1)).collect(),
+    };
+    let (readers, writers): (Vec<_>, Vec<_>) = all
+        .iter()
+        .filter(|call| call.is_granted())
+        .filter_map(|call| Some((call.token?, call)))
+        .partition(|(_, call)| call.reads);
+    let before = highest(writers.clone());
+    let after = lowest(writers.clone());
+    let tokens: HashMap<u64, &Acquire> = writers.iter().copied().collect();
+    let mut found = Vec::new();
+    for (token, reader) in readers {
+        let mut wrong = |what: String, other: &Acquire| {
+            let what = format!("name {key}: {} reads with token {token}, {what}", who(reader));
+            let window = (reader.inv.min(other.ret), reader.ret.max(other.inv));
+            found.push(Violation::new("H18", what, window).of(&[reader, other]));
+        };
+        let first = before.partition_point(|(at, ..)| *at < reader.inv);
+        if let Some((_, highest, writer)) = first.checked_sub(1).map(|at| before[at])
+            && token < highest
+            && calls.is_known(writer, reader)
+        {
+            wrong(format!("and {} had written with {highest}", who(writer)), writer);
+        }
+        let next = after.partition_point(|(at, ..)| *at <= reader.ret);
+        if let Some((_, lowest, writer)) = after.get(next).copied()
+            && lowest <= token
+        {
+            wrong(format!("and {} wrote later, with {lowest}", who(writer)), writer);
+        }
+        if token > 0 && !tokens.contains_key(&token) {
+            let earlier = writers.iter().filter(|(of, _)| *of < token);
+            let last = earlier.max_by_key(|(of, _)| *of).map(|(_, writer)| *writer);
+            if !calls.may_be_of_nobody(last, reader, history, calm) {
+                wrong("which no writer has".into(), last.unwrap_or(reader));
+            }
+        }
+    }
+    found
+}
+
+/// For each time at which one had the lock, the highest token until then.
+fn highest(mut writers: Vec<(u64, &Acquire)>) -> Vec<(u64, u64, &Acquire)> {
+    writers.sort_by_key(|(_, writer)| writer.ret);
+    let mut highest: Option<(u64, &Acquire)> = None;
+    let upto = writers.into_iter().map(|(token, writer)| {
+        let one = highest.filter(|(before, _)| *before > token).unwrap_or((token, writer));
+        highest = Some(one);
+        (writer.ret, one.0, one.1)
+    });
+    upto.collect()
+}
+
+/// For each time at which a possession began to write, the lowest token from then on.
+fn lowest(mut writers: Vec<(u64, &Acquire)>) -> Vec<(u64, u64, &Acquire)> {
+    writers.sort_by_key(|(_, writer)| std::cmp::Reverse(writer.began));
+    let mut lowest: Option<(u64, &Acquire)> = None;
+    let from = writers.into_iter().map(|(token, writer)| {
+        let one = lowest.filter(|(before, _)| *before < token).unwrap_or((token, writer));
+        lowest = Some(one);
+        (writer.began, one.0, one.1)
+    });
+    let mut from: Vec<_> = from.collect();
+    from.reverse();
+    from
+}
+
+impl Calls<'_> {
+    /// Whether the server has what that writer has drawn when the reader has the lock from it.
+    fn is_known(&self, writer: &Acquire, reader: &Acquire) -> bool {
+        let until = |from: u64| move |(t0, t1): &(u64, u64)| from <= *t1 && *t0 <= reader.ret;
+        // One that joins readers of its client that have lost the lock, and have not heard of it, is as old as they are.
+        !self.lost.iter().any(until(writer.began))
+            && !self.taken_away.iter().any(until(reader.began))
+    }
+
+    /// Whether a client may have drawn that token for a writer that never had the lock, and not have given it back.
+    fn may_be_of_nobody(
+        &self,
+        last: Option<&Acquire>,
+        reader: &Acquire,
+        history: &History,
+        calm: &Calm,
+    ) -> bool {
+        let from = last.map_or(0, |last| last.began);
+        let mut disturbed = self.lost.iter().chain(&self.taken_away);
+        let mut others = self.all.iter().filter(|call| !call.reads && call.inv <= reader.ret);
+        disturbed.any(|(t0, t1)| from <= *t1 && *t0 <= reader.ret)
+            || others.any(|call| match (call.outcome, call.release) {
+                (Outcome::Granted, release) => {
+                    let unsaid = release.is_none_or(|release| match release.outcome {
+                        Outcome::Done => false,
+                        // The background releases it.
+                        Outcome::Cancelled => calm.disturbed(release.inv, reader.ret) > 0,
+                        _ => true,
+                    });
+                    let over = release.is_some_and(|release| call.deadline < release.ret);
+                    last.is_some_and(|last| last.owner == call.owner)
+                        && (unsaid || over || call.loss.is_some())
+                }
+                (Outcome::NotExecuted, _) => false,
+                (Outcome::Busy, _) if call.wait == 0 => false,
+                _ => surely_over(call, history, calm) >= from,
+            })
+    }
+}
+
+pub(crate) mod trials {
+    use super::*;
+    use crate::check::sample::{asked, held, history};
+    use crate::history::{Fault, Forced, Release};
+
+    const NAME: u16 = 7;
+
+    /// A call of that process, with that token.
+    fn of(call: Acquire, reads: bool, token: u64) -> Acquire {
+        let owner = (call.owner.0, call.id.1 + 1);
+        Acquire { key: NAME, reads, owner, token: Some(token), ..call }
+    }
+
+    fn wrote(who: u16, from: u64, token: u64) -> Acquire {
+        of(held(who, from).until(from + 5, from + 6), false, token)
+    }
+
+    fn read(who: u16, from: u64, token: u64) -> Acquire {
+        of(held(who, from).until(from + 5, from + 6), true, token)
+    }
+
+    fn found(calls: &[Acquire], change: impl FnOnce(&mut History)) -> usize {
+        let mut history = history(calls.to_vec());
+        change(&mut history);
+        history.finish();
+        check(&history).len()
+    }
+
+    pub(crate) fn a_reader_has_the_token_of_the_last_writer() {
+        let with = |token| {
+            let calls = [wrote(0, 10, 5), wrote(1, 30, 9), read(2, 50, token), wrote(0, 70, 12)];
+            found(&calls, |_| {})
+        };
+        assert_eq!([9, 5, 0, 10, 12].map(with), [0, 1, 1, 1, 1]);
+        // Both came at the same time.
+        for token in [0, 5] {
+            assert_eq!(found(&[wrote(0, 10, 5), read(1, 10, token)], |_| {}), 0);
+        }
+    }
+
+    pub(crate) fn without_a_writer_there_is_no_token() {
+        assert_eq!(found(&[read(0, 10, 0), wrote(1, 30, 5)], |_| {}), 0);
+        assert_eq!(found(&[read(0, 10, 4), wrote(1, 30, 5)], |_| {}), 1);
+        assert_eq!(found(&[read(0, 10, 6), wrote(1, 30, 5)], |_| {}), 2);
+    }
+
+    pub(crate) fn what_a_client_has_drawn_in_vain_stays_where_it_could_not_say_so() {
+        let after = |outcome: Option<Outcome>| {
+            let mut writer = wrote(0, 10, 5);
+            writer.release = writer
+                .release
+                .zip(outcome)
+                .map(|(release, outcome)| Release { outcome, ..release });
+            found(&[writer, read(1, 50, 8)], |_| {})
+        };
+        for outcome in [Outcome::Done, Outcome::Cancelled] {
+            assert_eq!(after(Some(outcome)), 1, "{outcome:?}: the server hears of it");
+        }
+        for outcome in [Some(Outcome::Lost), Some(Outcome::Unknown), None] {
+            assert_eq!(after(outcome), 0, "{outcome:?}");
+        }
+        let dropped = |ended, inv| of(asked(2, inv).ended(ended, inv + 3), false, 0);
+        let with = |call| found(&[wrote(0, 10, 5), call, read(1, 50, 8)], |_| {});
+        assert_eq!(with(dropped(Outcome::Cancelled, 30)), 0);
+        assert_eq!(with(dropped(Outcome::NotExecuted, 30)), 1);
+        assert_eq!(with(dropped(Outcome::Cancelled, 60)), 1, "it came later");
+    }
+
+    pub(crate) fn a_counter_that_the_server_has_lost_is_unknown_until_the_next_writer() {
+        let after = |lost: u64, calls: &[Acquire]| {
+            found(calls, |history| {
+                let (t0, t1, tokens) = (lost * MS, lost * MS, NAME..NAME + 1);
+                history.faults = vec![Fault { t0, t1, tokens, ..Fault::default() }];
+            })
+        };
+        let calls = [wrote(0, 10, 5), read(1, 50, 0)];
+        assert_eq!([after(5, &calls), after(30, &calls), after(60, &calls)], [1, 0, 1]);
+        let calls = [wrote(0, 10, 5), wrote(2, 40, 9), read(1, 50, 0)];
+        assert_eq!([after(30, &calls), after(45, &calls)], [1, 0]);
+    }
+
+    pub(crate) fn who_joins_readers_that_have_lost_the_lock_has_their_token() {
+        let after = |freed: u64| {
+            let [first, mut joined] = [read(0, 10, 0), read(0, 60, 0)];
+            joined.owner = first.owner;
+            found(&[first, wrote(1, 30, 5), joined], |history| {
+                let (inv, ret) = (freed * MS, freed * MS);
+                history.forced = vec![Forced { key: NAME, inv, ret, freed: true }];
+            })
+        };
+        assert_eq!([after(20), after(5)], [0, 1]);
+    }
+}

@@ -55,7 +55,8 @@ use super::{ReadGuard, ReadWriteLock, WriteGuard};
 /// tokens.) A client draws several at once for the writers that wait in it. When it releases the lock, it gives back those
 /// that no writer has got, so that the key is the token of the last writer. Where it does not come to that, because the
 /// process died, an answer got lost, an operator forced the lock or a handle of the plain kind wrote last, readers may have a
-/// higher token than the last writer had, and a lower one than the next writer has.
+/// higher token than the last writer had, and a lower one than the next writer has. So they may after a call to write that
+/// Redis granted, and that was dropped or failed before it returned a guard.
 pub type FencedReadWriteLock = ReadWriteLock<Fenced<ReadWrite>>;
 
 /// A [`ReadGuard`] of a [`FencedReadWriteLock`], with the [`token`](ReadGuard::token) of the last writer.

@@ -131,8 +131,10 @@ impl Calls<'_> {
                         _ => true,
                     });
                     let over = release.is_some_and(|release| call.deadline < release.ret);
-                    last.is_some_and(|last| last.owner == call.owner)
-                        && (unsaid || over || call.loss.is_some())
+                    // The answer to an earlier request of it may have been lost.
+                    let asked = from <= call.ret && calm.disturbed(call.inv, call.ret) > 0;
+                    let is_last = last.is_some_and(|last| last.owner == call.owner);
+                    asked || is_last && (unsaid || over || call.loss.is_some())
                 }
                 (Outcome::Busy, _) if call.wait == 0 => false,
                 // Also of one that was not executed: it may have been undone, as H12 has it.
@@ -209,6 +211,18 @@ pub(crate) mod trials {
         assert_eq!(with(dropped(Outcome::NotExecuted, 30)), 0);
         assert_eq!(with(dropped(Outcome::NotExecuted, 2)), 1, "the other one wrote after it");
         assert_eq!(with(dropped(Outcome::Cancelled, 60)), 1, "it came later");
+    }
+
+    pub(crate) fn a_grant_whose_answer_was_lost_leaves_what_was_drawn_with_it() {
+        let after = |lost: u64, granted: u64| {
+            let mut waits = wrote(2, granted, 20);
+            waits.inv = 20 * MS;
+            found(&[wrote(0, 10, 5), read(1, 50, 8), waits], |history| {
+                let (t0, t1, settle) = (lost * MS, lost * MS + 1, Some(0));
+                history.faults = vec![Fault { t0, t1, settle, ..Fault::default() }];
+            })
+        };
+        assert_eq!([after(30, 90), after(15, 90), after(95, 90)], [0, 1, 1]);
     }
 
     pub(crate) fn a_counter_that_the_server_has_lost_is_unknown_until_the_next_writer() {

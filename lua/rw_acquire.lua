@@ -50,6 +50,8 @@
 -- it, and its reply says of the other clients how long the oldest writer has waited. It passes the
 -- turn on: the next client may want to read, too. A message has the next client ask after the
 -- grace: a writer may be the first then, and not know it. Another one says if the lease ends before that.
+-- A refusal passes the turn on, too, while there are readers: the entry of the client may have been that of a writer
+-- until now, behind which others wait that want to read.
 -- A handle that writes may read, too, and one that is the only reader may write: it waits for
 -- nothing. The lock is then one to write, with both owners, as that of a writer of Redisson that
 -- reads. All readers of a client are one owner, and this one is let in beside the writer because
@@ -131,7 +133,11 @@ if looks and (is_of_another or redis.call('EXISTS', key, KEYS[2], KEYS[3]) > 0) 
   if asking and notified == client then
     redis.call('HDEL', waiting, 'notified')
   end
+  local passes_on = asking and mode == 'read' and not writer_waits(now)
   if not fits then
+    if passes_on then
+      give_turn(now, asking)
+    end
     local others, is_first = oldest_foreign(now)
     return refused(others, now, is_first)
   elseif asks then
@@ -148,6 +154,9 @@ if looks and (is_of_another or redis.call('EXISTS', key, KEYS[2], KEYS[3]) > 0) 
       left = nil
     end
     if left then
+      if passes_on then
+        give_turn(now, asking)
+      end
       return {{is_free and math.max(1, math.min(left, grace)) or left, ''}, false, now}
     end
   end

@@ -329,3 +329,39 @@ async fn readers_behind_a_writer_that_gives_up_enter_at_once() {
         reads.unlock().await.unwrap();
     }
 }
+
+/// Also if another call of its client waits, and comes after them: that one asks, and has their turn come.
+#[tokio::test(start_paused = true)]
+async fn readers_behind_a_writer_that_gives_up_enter_before_the_next_call_of_its_client() {
+    for (each_way, writes) in [(ms(1), true), (ms(1), false), (ms(50), true), (ms(50), false)] {
+        let redis = Redis::new();
+        redis.delay(each_way);
+        let [one, other, third, fourth] = [(); 4].map(|()| redis.client());
+        let reads = one.read_write_lock("config").read().await.unwrap();
+        let gives_up = other.read_write_lock("config");
+        let gives_up =
+            tokio::spawn(async move { gives_up.try_write(ms(2_000), Lease::Watchdog).await });
+        sleep(ms(400)).await;
+        let reader = third.read_write_lock("config");
+        let read = tokio::spawn(async move { reader.read().await.unwrap() });
+        sleep(ms(400)).await;
+        let writer = fourth.read_write_lock("config");
+        let write = tokio::spawn(async move { drop(writer.write().await.unwrap()) });
+        sleep(ms(400)).await;
+        let next = other.read_write_lock("config");
+        let next = tokio::spawn(async move {
+            match writes {
+                true => drop(next.write().await.unwrap()),
+                false => drop(next.read().await.unwrap()),
+            }
+        });
+        assert!(gives_up.await.unwrap().unwrap().is_none());
+        let round_trips = 5 * each_way + ms(2);
+        let guard = timeout(round_trips, read).await.expect("at once").unwrap();
+        guard.unlock().await.unwrap();
+        reads.unlock().await.unwrap();
+        for one in [write, next] {
+            timeout(ms(1_000), one).await.expect("their turns come").unwrap();
+        }
+    }
+}

@@ -3,9 +3,10 @@
 -- KEYS and ARGV are those of fair.
 --
 -- Replies  +GONE  it had no entry, or has it for another waiter
---          +OK    the entry is gone; if the lock is free, or readers have it and the next client
---                 may want to read, that one has its turn
+--          +OK    the entry is gone
 --
+-- If the lock is free, or readers have it and the next client may want to read, that one has its turn. So it is
+-- too if the entry was gone: a release by a reader that was not the last one takes it out, and gives no turn.
 -- What this sent twice does, why the next client asks that keeps its turn, and why the first write is a
 -- HDEL, is in fair_leave.
 -- Why atomic: if the turn of the client came between two steps, no other client would be
@@ -21,13 +22,10 @@ local had_entry = drop(client)
 if redis.call('HGET', waiting, 'notified') == client then
   redis.call('HDEL', waiting, 'notified')
 end
-if not had_entry then
-  return redis.status_reply('GONE')
-end
 local now, mode = now_us(), redis.pcall('HGET', lock, 'mode')
 if mode == 'read' and not writer_waits(now) or redis.call('EXISTS', lock) == 0 then
   give_turn(now)
 elseif was_first then
   tell_end(0)
 end
-return redis.status_reply('OK')
+return redis.status_reply(had_entry and 'OK' or 'GONE')

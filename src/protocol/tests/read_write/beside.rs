@@ -269,3 +269,22 @@ fn a_client_that_has_yet_to_subscribe_is_still_arriving_when_its_reader_has_the_
         assert_eq!(mode.as_deref(), Some(if arrives { "arriving" } else { "write" }));
     }
 }
+
+/// The last waiter of a client has left, and a release says so before the request that gives the entry up.
+#[test]
+fn who_leaves_the_queue_passes_the_turn_on_although_its_entry_is_gone() {
+    let mut real = Real::new();
+    for client in 0..2 {
+        assert_eq!(real.ask(&Ask::once(client, &format!("c{client}:1"))), Reply::Granted);
+    }
+    let (writes, reads) = (ask(1, Came::new(1, 1, true)), ask(2, Came::new(2, 1, false)));
+    assert_eq!((real.ask(&writes), real.ask(&reads)), (Reply::Refused, Reply::Refused));
+    real.release("c1:1", &nobody(1));
+    assert_eq!(real.order(), ["c2"]);
+    for _ in 0..2 {
+        real.run(&SCRIPTS.rw_leave, &nobody(1), &[], &[]);
+        let notified: Option<String> = real.query(&["HGET", WAITING, "notified"]);
+        assert_eq!(notified.as_deref(), Some("c2"));
+    }
+    assert_eq!(real.ask(&reads), Reply::Granted);
+}

@@ -1,10 +1,12 @@
-//! The wire protocol as three models, of which every state is visited.
+//! The wire protocol as four models, of which every state is visited.
 //!
 //! - `waiting`: three clients that want a lock. They subscribe, ask, crash and are dropped, and lose
 //!   requests, replies, messages and connections.
 //! - `possession`: two clients of several handles, which nest holds, renew leases and hand the lock off
 //!   inside the client, under an id that is never used again.
 //! - `fair`: three clients in the queue of a fair lock, and grants on release.
+//! - `read_write`: three clients of two handles each in the queue of a read-write lock, which read, write, and do
+//!   both.
 //!
 //! ```sh
 //! cargo test --package models -- --nocapture                      # as in every run
@@ -53,6 +55,7 @@
 
 mod fair;
 mod possession;
+mod read_write;
 mod waiting;
 
 use std::collections::{BTreeSet, HashMap};

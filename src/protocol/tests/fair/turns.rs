@@ -229,52 +229,57 @@ fn force_tells_the_next_client() {
     queue.takes("x", x);
 }
 
-/// What a release costs the server while so many clients wait that are all alive: microseconds, the
-/// median of many batches.
-fn cost_of_a_turn(clients: u64) -> f64 {
-    let mut queue = Queue::new();
-    assert!(queue.is_granted("holder:1", &NO_ENTRY));
-    let mut listening = queue.server.connect();
-    for number in 0..clients {
-        let client = format!("client{number}");
-        queue.acquire(&format!("{client}:1"), &since(&client, clients - number));
-        let mut subscribe = redis::cmd("SUBSCRIBE");
-        subscribe.arg(format!("{CHANNEL}:{client}"));
-        listening.send_packed_command(&subscribe.get_packed_command()).unwrap();
-        listening.recv_response().unwrap();
+/// A queue of clients that are all alive, and who has the lock.
+struct Turns {
+    queue: Queue,
+    holder: String,
+    _listening: redis::Connection,
+}
+
+impl Turns {
+    fn new(clients: u64) -> Self {
+        let mut queue = Queue::new();
+        assert!(queue.is_granted("holder:1", &NO_ENTRY));
+        let mut listening = queue.server.connect();
+        for number in 0..clients {
+            let client = format!("client{number}");
+            queue.acquire(&format!("{client}:1"), &since(&client, clients - number));
+            let mut subscribe = redis::cmd("SUBSCRIBE");
+            subscribe.arg(format!("{CHANNEL}:{client}"));
+            listening.send_packed_command(&subscribe.get_packed_command()).unwrap();
+            listening.recv_response().unwrap();
+        }
+        Self { queue, holder: "holder:1".to_owned(), _listening: listening }
     }
-    let mut holder = "holder:1".to_owned();
-    let mut costs = Vec::new();
-    for batch in 0..40 {
+
+    /// What a release costs the server, in microseconds: the mean of ten.
+    fn cost(&mut self) -> f64 {
+        let Self { queue, holder, .. } = self;
         queue.ask::<()>(&["CONFIG", "RESETSTAT"]);
         for _ in 0..10 {
             let (client, _) = holder.rsplit_once(':').expect("an owner");
             let again = if client == "holder" { None } else { Some(0) };
-            assert_eq!(queue.release(&holder, client, again), Value::Int(0));
-            holder = queue.ask::<Vec<String>>(&["HKEYS", LOCK]).remove(0);
+            assert_eq!(queue.release(holder, client, again), Value::Int(0));
+            *holder = queue.ask::<Vec<String>>(&["HKEYS", LOCK]).remove(0);
         }
         let stats: String = queue.ask(&["INFO", "commandstats"]);
         let (_, calls) = stats.split_once("cmdstat_evalsha:").expect("its calls");
         let (_, usec) = calls.split_once("usec_per_call=").expect("what they cost");
-        if batch > 0 {
-            costs.push(usec.split(',').next().unwrap().parse::<f64>().unwrap());
-        }
+        usec.split(',').next().expect("a number").parse().expect("microseconds")
     }
-    assert_eq!(queue.order().len() as u64, clients - 1, "nobody was dropped");
-    costs.sort_by(f64::total_cmp);
-    costs[costs.len() / 2]
 }
 
+/// Both queues have their turns at the same time: what else the machine does costs both the same. A longer skip list and
+/// colder caches make it 1.3 to 1.5 times as long; a script that looks at each client, 29 times.
 #[test]
 fn a_turn_costs_the_server_the_same_however_many_clients_wait() {
-    // Others may keep the machine busy during one of them.
-    for last in [false, false, true] {
-        let (few, many) = (cost_of_a_turn(10), cost_of_a_turn(10_000));
-        let ratio = many / few;
-        println!("10 clients: {few} us a release; 10,000: {many} us, {ratio:.2} times as much");
-        if ratio < 1.5 {
-            return;
-        }
-        assert!(!last, "{few} us with 10 clients, {many} us with 10,000");
-    }
+    let (mut few, mut many) = (Turns::new(10), Turns::new(10_000));
+    (few.cost(), many.cost());
+    let costs = (0..60).map(|_| (few.cost(), many.cost()));
+    let mut ratios: Vec<f64> = costs.map(|(few, many)| many / few).collect();
+    ratios.sort_by(f64::total_cmp);
+    let ratio = ratios[ratios.len() / 2];
+    println!("with 10,000 clients a release takes {ratio:.2} times as long as with 10");
+    assert!(ratio < 4.0, "{ratios:.2?}");
+    assert_eq!(many.queue.order().len(), 9_999, "nobody was dropped");
 }

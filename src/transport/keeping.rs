@@ -10,6 +10,7 @@
 //! 4. A supervisor holds the router, the node and the slot weakly. It ends with them, with its
 //!    runtime, and when a server refuses this client for good. The next caller starts another then.
 
+use std::future::pending;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -23,6 +24,7 @@ use super::failure::explain;
 use super::node::{Node, Purpose};
 use super::{Connection, Router};
 use crate::clock;
+use crate::ready::let_ready_tasks_run;
 
 /// Why there is no connection.
 pub(super) enum DialError {
@@ -53,6 +55,14 @@ impl Router {
             }
             if let Some(connection) = runtime_slot.in_use() {
                 return Ok(connection);
+            }
+            // A runtime that ends drops the supervisor at once, and each new one: to the caller its dial has ended. Such
+            // a runtime drops the caller, too, when that yields, and would wait for it for ever if it did not.
+            let_ready_tasks_run().await;
+            if runtime_slot.runtime_has_ended() {
+                // Another runtime polls the caller by now.
+                let _ = clock::timeout_at(deadline, pending::<()>()).await;
+                return Err(DialError::TimeUp(runtime_slot.error()));
             }
             if let Some(error) = runtime_slot.error() {
                 return Err(DialError::Failed(error));

@@ -3,6 +3,7 @@
 
 use std::future::pending;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc;
 use std::time::Instant;
 
 use futures::executor;
@@ -119,4 +120,41 @@ fn in_a_runtime_without_io_calls_find_no_server() {
     let error = bare.block_on(lock.try_lock_now()).expect_err("no way to the server");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     runtime.block_on(async { drop(hold(&lock).await) });
+}
+
+/// A task whose poll has begun goes on in a runtime that ends meanwhile. There it finds no connection, and each that it
+/// asks for is dropped at once.
+#[test]
+fn a_runtime_that_ends_under_a_call_has_it_end_at_its_next_yield() {
+    let server = Server::start();
+    let two = Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = two.expect("a runtime");
+    let lock = runtime.block_on(async {
+        let client = connect(&server).await;
+        release(hold(&client.lock("lock")).await).await;
+        client.lock("lock")
+    });
+    let (others, calls) = (Arc::new(()), Arc::new(()));
+    for _ in 0..64 {
+        let others = others.clone();
+        runtime.spawn(async move {
+            pending::<()>().await;
+            drop(others);
+        });
+    }
+    let (says, is_inside) = mpsc::channel();
+    let (goes_on, may_go_on) = mpsc::channel();
+    let call = calls.clone();
+    runtime.spawn(async move {
+        says.send(()).expect("the test");
+        may_go_on.recv().expect("the test");
+        let _ = lock.try_lock_now().await;
+        pending::<()>().await;
+        drop(call);
+    });
+    is_inside.recv_timeout(SOON).expect("the task");
+    runtime.shutdown_background();
+    block_until("the end of the others", SOON, || Arc::strong_count(&others) == 1);
+    goes_on.send(()).expect("the task");
+    block_until("the end of the call", SOON, || Arc::strong_count(&calls) == 1);
 }

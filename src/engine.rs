@@ -179,6 +179,7 @@ impl Engine {
     fn stop(&self) {
         self.stop_renewing.send_replace(true);
         self.router.hang_up();
+        self.events.metrics.record_kept();
     }
 }
 

@@ -147,6 +147,8 @@ struct Rare {
     lost: Vec<(HoldId, Arc<Validity>)>,
     /// Of a writer: the readers of the same handle that may be beside it.
     readers: Option<Id>,
+    /// Until when Redis may keep the lock for a lease that was longer: no request that makes it shorter is confirmed.
+    kept_until: Option<Instant>,
 }
 
 #[derive(Default)]

@@ -237,7 +237,8 @@ async fn send_release(
     }
     let gone = if let Released::Nothing(loss) = released { Some(loss) } else { None };
     // An earlier sending that was never answered may have released it.
-    if gone.is_none() || sent_before || repeated {
+    let confirmed = gone.is_none() || sent_before || repeated;
+    if confirmed {
         let mut holds = possession.holds.lock();
         holds.release_confirmed(pending);
         // A release of everything was sent when no hold was left, and none has come since.
@@ -260,7 +261,7 @@ async fn send_release(
     let leaves = brings && handoffs.waiters.has_left(names);
     let (now, timeout) = (clock::now(), handoffs.config.watchdog_timeout);
     let kept = kept.filter(|(writer, until)| {
-        gone.is_none() && writer.holds.lock().outlasts_readers(*until, timeout, now)
+        confirmed && writer.holds.lock().outlasts_readers(*until, timeout, now)
     });
     Ok(Answered { released: gone.is_none(), leaves, outlasts: kept.map(|(writer, _)| writer) })
 }

@@ -119,6 +119,11 @@ impl Metrics {
         counter.increment(1);
     }
 
+    /// Records what threads have kept back.
+    pub(crate) fn record_kept(&self) {
+        self.times.record_kept();
+    }
+
     /// A connection that broke was made again.
     pub(crate) fn reconnected(&self) {
         self.reconnects().increment(1);

@@ -60,7 +60,7 @@ pub(crate) async fn keep_levels(metrics: &Metrics, look: impl Fn() -> Levels) {
     let mut connections = ["up", "dialing"].map(|one| part("redlatch_connections", "state", one));
     loop {
         let begun = clock::now();
-        metrics.times.record_kept();
+        metrics.record_kept();
         let levels = look();
         for (at, gauge) in metrics.held_of() {
             held[at].get_or_insert_with(|| Part::new(gauge.clone())).set(levels.held_of.0[at]);

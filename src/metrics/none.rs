@@ -47,6 +47,8 @@ impl Metrics {
 
     pub(crate) fn warns(&self, _: Warning) {}
 
+    pub(crate) fn record_kept(&self) {}
+
     pub(crate) fn reconnected(&self) {}
 }
 

@@ -53,9 +53,8 @@ impl AllTimes {
     /// Records all that threads have kept back.
     pub(super) fn record_kept(&self) {
         // In a forked child another thread may have the mutexes for ever.
-        let Some(all) = self.0.try_lock() else { return };
-        let all = all.clone();
-        for times in all {
+        let all = self.0.try_lock().map(|all| all.clone());
+        for times in all.unwrap_or_default() {
             for share in &times.shares {
                 let Some((kept, many)) = share.0.try_lock().map(|mut kept| kept.take()) else {
                     continue;

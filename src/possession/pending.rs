@@ -65,6 +65,9 @@ impl HoldState {
         let before = self.freeing;
         self.freeing |= pending.count == 0;
         if pending.count > 0 {
+            if self.is_of_one_handle() {
+                self.rare().kept_until = self.kept_until();
+            }
             self.shortens(pending.lease, now);
         }
         before && pending.count == 0
@@ -79,6 +82,7 @@ impl HoldState {
     pub(crate) fn release_confirmed(&mut self, pending: PendingRelease) {
         self.counted = self.counted.min(pending.count);
         self.freeing = false;
+        self.rare.iter_mut().for_each(|rare| rare.kept_until = None);
         if pending.count == 0 {
             // It is given to no holder any more.
             self.tokens = TokenBlock::default();

@@ -135,7 +135,12 @@ impl HoldState {
 
     /// The writer beside these readers, and until when Redis keeps the lock for them.
     pub(crate) fn keep_beside_writer(&self) -> Option<(Arc<Possession>, Instant)> {
-        self.shared.as_ref()?.writer().cloned().zip(self.until)
+        self.shared.as_ref()?.writer().cloned().zip(self.kept_until())
+    }
+
+    /// Until when Redis may keep the lock.
+    pub(super) fn kept_until(&self) -> Option<Instant> {
+        self.rare.as_ref().and_then(|rare| rare.kept_until).max(self.until)
     }
 
     /// The readers beside this writer need less from now on, and Redis may keep the lock until then. Returns whether a
@@ -164,7 +169,7 @@ impl HoldState {
     /// Whether Redis keeps the lock for longer than the guards need that are left (invariant 3).
     pub(super) fn keeps_too_long(&self, promised: Option<Duration>, now: Instant) -> bool {
         let uneven = self.shared.as_ref().map_or(self.readers().is_some(), |shared| shared.uneven);
-        let keeps = |lease: Duration| self.until.is_some_and(|until| until > now + lease);
+        let keeps = |lease: Duration| self.kept_until().is_some_and(|until| until > now + lease);
         uneven && self.counted > 0 && promised.is_some_and(keeps)
     }
 

@@ -85,25 +85,27 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
         span: Span,
         granted: impl Future<Output = Result<Option<AcquiredHold>, Error>> + Send,
     ) -> Result<Option<Hold>, Error> {
-        let call = async {
+        let acquired_in = span.clone();
+        let call = async move {
             self.check_name()?;
             let granted = granted.await?;
             // Makes a hold at once: from here on its drop is the undo.
-            let hold = |granted| Hold::new(self.engine.clone(), handle.clone(), granted, &span);
+            let hold =
+                |granted| Hold::new(self.engine.clone(), handle.clone(), granted, &acquired_in);
             Ok(granted.map(hold))
         };
-        let call = self.engine.process.bind(self.engine.host.run(self.in_span(&span, call)));
+        let call = self.engine.process.bind(self.engine.host.run(self.in_span(span, call)));
         call.await.map_err(|error| error.about(self.name()))
     }
 
     async fn in_span<T>(
         &self,
-        span: &Span,
+        span: Span,
         call: impl Future<Output = Result<Option<T>, Error>>,
     ) -> Result<Option<T>, Error> {
         let begun = clock::now();
         let acquired = call.instrument(span.clone()).await;
-        spans::acquired(span, begun, &acquired);
+        spans::acquired(&span, begun, &acquired);
         acquired
     }
 }

@@ -78,11 +78,10 @@ impl Drop for PossessionSession<'_> {
         if self.has_ended {
             return;
         }
-        // The durations matter to what is released, not to whether something is. Guards that have all
-        // run out count for nothing: a release of theirs may be on its way.
+        // Guards that have all run out count for nothing: a release of theirs may be on its way.
+        let timeout = self.releaser.handoffs.config.watchdog_timeout;
         let holds = self.possession.holds.lock();
-        let pending =
-            holds.may_have_pending() && holds.pending(clock::now(), Duration::ZERO).is_some();
+        let pending = holds.may_have_pending() && holds.pending(clock::now(), timeout).is_some();
         drop(holds);
         if pending || self.unanswered {
             self.releaser.enqueue(Job::Release(BackgroundRelease {

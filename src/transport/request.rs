@@ -202,7 +202,7 @@ impl Router {
         if let Some(_in_flight) = on.at_once() {
             return Box::pin(on.ask(&request.cmd, deadline)).await;
         }
-        let entry = on.entry(request.cmd.take(), batch, deadline);
+        let entry = on.entry(request.cmd.take(), batch, deadline, request.operation);
         connection.insert(on.clone()).entry = Some(entry.clone());
         let reply = entry.reply().await;
         request.counts = entry.request.counts.load(Ordering::Relaxed);

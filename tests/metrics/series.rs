@@ -216,6 +216,39 @@ async fn the_requests_of_a_batch_count_once_for_each_operation() {
     assert_eq!(times, expected(&each));
 }
 
+/// One of a batch fails, the first that Redis sees of it.
+#[tokio::test(start_paused = true)]
+async fn a_request_of_a_batch_that_fails_counts_beside_its_round_trip() {
+    let recorder = Recorder::install();
+    let redis = Redis::new();
+    let client = redis.client();
+    redis.delay(ms(20));
+    client.lock("warm").try_lock_now().await.unwrap().unwrap().unlock().await.unwrap();
+    let () = redis.query(redis::cmd("SET").arg("name-2").arg("text")).unwrap();
+    recorder.all();
+    let locks: Vec<_> = (0..16).map(|name| client.lock(format!("name-{name}"))).collect();
+    let answers = join_all(locks.iter().map(|lock| lock.try_lock_now())).await;
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 15);
+    assert_eq!(answers[2].as_ref().unwrap_err().kind(), ErrorKind::NotALock);
+    let times = recorder.millis("redlatch_command_duration_seconds");
+    let failed = ("error_type=not_a_lock,operation=acquire", vec![40]);
+    assert_eq!(times, expected(&[("operation=acquire", vec![40; 3]), failed]));
+}
+
+/// What a thread has kept back does not get lost with a program that closes its client and ends.
+#[tokio::test(start_paused = true)]
+async fn closing_a_client_records_what_was_kept_back() {
+    let recorder = Recorder::install();
+    let redis = Redis::new();
+    let client = redis.client();
+    let locks: Vec<_> = (0..10).map(|name| client.lock(format!("name-{name}"))).collect();
+    drop(join_all(locks.iter().map(|lock| async { lock.lock().await.unwrap() })).await);
+    client.close().await;
+    let recorded = recorder.all().into_iter().filter(|(name, _)| !name.contains("command"));
+    let times = |value: Value| if let Value::Histogram(times) = value { times.len() } else { 0 };
+    assert_eq!(recorded.map(|(_, value)| times(value)).sum::<usize>(), 2 * 10);
+}
+
 /// Of a lease of 3 s, Redis confirms the renewal a third of it and a round trip after the acquire was sent.
 #[tokio::test(start_paused = true)]
 async fn the_margin_of_a_renewal_is_what_was_left_when_redis_confirmed_it() {

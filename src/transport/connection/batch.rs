@@ -27,6 +27,7 @@ use redis::{Arg, Cmd, RedisResult, Script, Value};
 use super::Connection;
 use crate::clock;
 use crate::host::spawn;
+use crate::metrics::Operation;
 use crate::transport::coalescer::{Coalescer, Entry, Gatherer, Joined, Unanswered};
 use crate::transport::error_class::{
     ErrorClass, classify, is_ask, is_cross_node, is_forbidden, is_unknown_script,
@@ -78,7 +79,8 @@ pub(in crate::transport) struct Batched {
     pub(in crate::transport) cmd: Cmd,
     batch: Batchable,
     deadline: Instant,
-    /// Whether it is the first of its batch that asks so.
+    operation: Operation,
+    /// Whether it is the first of its batch whose operation went well.
     pub(in crate::transport) counts: AtomicBool,
 }
 
@@ -105,8 +107,9 @@ impl Connection {
         cmd: Cmd,
         batch: Batchable,
         deadline: Instant,
+        operation: Operation,
     ) -> Arc<BatchEntry> {
-        let request = Batched { cmd, batch, deadline, counts: AtomicBool::new(false) };
+        let request = Batched { cmd, batch, deadline, operation, counts: AtomicBool::new(false) };
         let (entry, gatherer) = self.shared.batch_queue.waiting.join(request);
         if let Some(gatherer) = gatherer {
             // Tokio would move the large future several times.
@@ -155,7 +158,6 @@ impl BatchSender {
     async fn send_batch(mut self) {
         let Some(first) = self.entries.first() else { return };
         let script = first.request.batch.script;
-        self.choose_who_counts();
         loop {
             let Some(answer) = self.ask(script).await else { return };
             match answer {
@@ -171,17 +173,6 @@ impl BatchSender {
                     self.entries.retain(|entry| !entry.is_over());
                 }
             }
-        }
-    }
-
-    /// One of each verb, for all that share its round trip.
-    fn choose_who_counts(&self) {
-        for (at, entry) in self.entries.iter().enumerate() {
-            let asks_the_same = |other: &Joined<Batched, Reply>| {
-                other.request.batch.verb == entry.request.batch.verb
-            };
-            let is_first = self.entries.iter().position(asks_the_same) == Some(at);
-            entry.request.counts.store(is_first, Ordering::Relaxed);
         }
     }
 
@@ -227,11 +218,19 @@ impl BatchSender {
     fn distribute(&self, answer: RedisResult<Value>) {
         let reply = match answer {
             answer if self.entries.len() == 1 => {
+                self.entries[0].request.counts.store(true, Ordering::Relaxed);
                 return self.entries[0].complete(Reply::Answer(answer));
             }
             Ok(Value::Array(answers)) if answers.len() == self.entries.len() => {
+                let mut counted = 0_u32;
                 for (entry, answer) in self.entries.iter().zip(answers) {
-                    entry.complete(Reply::Answer(answer.extract_error()));
+                    let answer = answer.extract_error();
+                    let operation = 1 << entry.request.operation as u32;
+                    if answer.is_ok() && counted & operation == 0 {
+                        counted |= operation;
+                        entry.request.counts.store(true, Ordering::Relaxed);
+                    }
+                    entry.complete(Reply::Answer(answer));
                 }
                 return;
             }

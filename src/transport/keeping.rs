@@ -62,7 +62,8 @@ impl Router {
             if runtime_slot.runtime_has_ended() {
                 // Another runtime polls the caller by now.
                 let _ = clock::timeout_at(deadline, pending::<()>()).await;
-                return Err(DialError::TimeUp(runtime_slot.error()));
+                let error = runtime_slot.error();
+                return Err(DialError::TimeUp(error));
             }
             if let Some(error) = runtime_slot.error() {
                 return Err(DialError::Failed(error));

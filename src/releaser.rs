@@ -22,7 +22,9 @@ use crate::clock;
 use crate::error::{Error, Outcome};
 use crate::handle::Handle;
 use crate::handoff::Handoffs;
-use crate::possession::{AcquiredHold, Confirm, FoundBy, Permit, Possession, Prolong};
+use crate::possession::{
+    AcquiredHold, Confirm, FoundBy, PendingRelease, Permit, Possession, Prolong,
+};
 use crate::protocol::{Call, Grant, Names, Released, Terms};
 use crate::transport::{Connection, Router};
 
@@ -239,15 +241,7 @@ async fn send_release(
     // An earlier sending that was never answered may have released it.
     let confirmed = gone.is_none() || sent_before || repeated;
     if confirmed {
-        let mut holds = possession.holds.lock();
-        holds.release_confirmed(pending);
-        // A release of everything was sent when no hold was left, and none has come since.
-        let all = pending.count == 0;
-        let confirms = holds.take_confirms(if all { usize::MAX } else { confirms });
-        drop(holds);
-        for confirm in confirms {
-            let _ = confirm.send(Ok(None));
-        }
+        confirm(possession, pending, confirms);
     }
     // A hold that was to stay, or that this client has not released, is gone.
     let lost = pending.count > 0 || !(sent_before || repeated);
@@ -264,6 +258,19 @@ async fn send_release(
         confirmed && writer.holds.lock().outlasts_readers(*until, timeout, now)
     });
     Ok(Answered { released: gone.is_none(), leaves, outlasts: kept.map(|(writer, _)| writer) })
+}
+
+/// Redis has executed that release, and so confirmed what it was sent for, and as many hand-offs.
+fn confirm(possession: &Possession, pending: PendingRelease, confirms: usize) {
+    let mut holds = possession.holds.lock();
+    holds.release_confirmed(pending);
+    // A release of everything was sent when no hold was left, and none has come since.
+    let all = pending.count == 0;
+    let confirms = holds.take_confirms(if all { usize::MAX } else { confirms });
+    drop(holds);
+    for confirm in confirms {
+        let _ = confirm.send(Ok(None));
+    }
 }
 
 /// Leaves the key in Redis for that long, with no handle inside: see `hold_at_least` of a guard.

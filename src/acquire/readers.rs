@@ -18,8 +18,8 @@ use super::{Acquisition, One, Tried, Wait, acquire_one};
 /// No handle has that number.
 const NOBODY: HandleId = 0;
 
-/// Joins the readers of this client, if there are some and the call need not wait for its turn: then it asks nobody, and
-/// is over before it has a future.
+/// Joins the readers of this client, if there are some and the call need not wait for its turn: then it sends no
+/// request, and is over before it has a future.
 pub(crate) fn read_beside(
     engine: &Engine,
     sides: &Sides,

@@ -184,6 +184,10 @@ impl Setup {
         client
     }
 
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.place, Place::Cluster(_))
+    }
+
     /// What Redis counts for each owner of `name`.
     pub(crate) fn holds(&self, name: &str) -> BTreeMap<String, u32> {
         match &self.place {

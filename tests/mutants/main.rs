@@ -18,7 +18,7 @@
 //! names this mutant". A script has no `BUG` in it: the copy chooses its text when it runs. The copy
 //! has `switch.rs` as its module `mutants`, for both.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{fs, io};
@@ -107,9 +107,18 @@ fn have_places() -> Result<(), Failed> {
     for folder in ["src", "lua"] {
         read_all(&root().join(folder), &mut sources)?;
     }
+    // As in the copy, where all mutants of a source stand side by side.
+    let mut copies: BTreeMap<String, String> = BTreeMap::new();
     for Mutant { name, file, right, wrong } in mutants()? {
         let text = fs::read_to_string(root().join(&file)).unwrap_or_default();
         let places = text.matches(&right).count();
+        let copy = copies.entry(file.clone()).or_insert(text);
+        if places == 1 && !copy.contains(&right) {
+            wrongs.push(format!("{name}: another mutant has its place in {file}\n"));
+        }
+        if !file.ends_with(".lua") {
+            *copy = copy.replace(&right, &wrong);
+        }
         if places != 1 {
             let has = sources.iter().filter(|(_, text)| text.contains(&right));
             let has: Vec<&str> = has.map(|(file, _)| &**file).collect();

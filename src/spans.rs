@@ -35,13 +35,13 @@ pub(crate) fn acquire<'a>(
 
 /// From the call of `unlock` until the confirmation; or the release of a dropped guard, in the
 /// background.
-pub(crate) fn release(
+pub(crate) fn release<'a>(
     name: &str,
-    owner: &str,
+    owner: impl FnOnce() -> &'a str,
     background: bool,
     server: impl FnOnce() -> Address,
 ) -> Span {
-    at(call!("release", name, owner, background, loss = Empty), server)
+    at(call!("release", name, owner = owner(), background, loss = Empty), server)
 }
 
 fn at(span: Span, server: impl FnOnce() -> Address) -> Span {
@@ -84,11 +84,15 @@ pub(crate) fn failed(span: &Span, error: &Error) {
 pub(crate) struct Hold(Option<Box<(Span, Instant)>>);
 
 impl Hold {
-    pub(crate) fn begin(name: &str, owner: &str, acquired_in: &Span) -> Self {
+    pub(crate) fn begin<'a>(
+        name: &str,
+        owner: impl FnOnce() -> &'a str,
+        acquired_in: &Span,
+    ) -> Self {
         let span = tracing::debug_span!(
             "hold",
             name,
-            owner,
+            owner = owner(),
             held_ms = Empty,
             loss = Empty,
             otel.status_code = Empty,

@@ -72,7 +72,7 @@ async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job
     match job {
         Job::Release(release) => {
             let (id, key) = (&release.possession.id, release.possession.names.key());
-            let span = spans::release(key, id, true, || router.address_of(key));
+            let span = spans::release(key, || id, true, || router.address_of(key));
             release_in_background(release, &router, &handoffs).instrument(span).await
         }
         Job::Settle(possession) => {

@@ -15,7 +15,7 @@
 //! The mutex of the queues is never held across an await. No waiter is woken while it is held.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -55,6 +55,8 @@ pub(crate) struct Waiters {
     progress: Notify,
     /// Set with that of the queues: each request looks at it, several times.
     closed: AtomicBool,
+    /// How many calls wait: each reader that joins others looks at it.
+    waiting: AtomicUsize,
 }
 
 /// How long a waiter waits.
@@ -97,6 +99,7 @@ impl Waiters {
             changed: Notify::default(),
             progress: Notify::default(),
             closed: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
         }
     }
 
@@ -115,6 +118,7 @@ impl Waiters {
     ) -> (R, Effects<Waiter>) {
         let mut queues = self.queues.lock();
         let result = change(queues.at(now));
+        self.waiting.store(queues.cx.waiting, Ordering::Release);
         (result, queues.take_effects())
     }
 
@@ -172,6 +176,9 @@ impl Waiters {
 
     /// Whether a call may go on that comes now: the client is not closed, and no other one waits for that lock.
     pub(crate) fn lets_in(&self, names: &Names) -> bool {
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return !self.is_closed();
+        }
         let queues = self.queues.lock();
         !queues.closed && queues.get(names).is_none_or(WaitQueue::is_empty)
     }

@@ -45,6 +45,8 @@ pub(crate) struct Limits {
 pub(super) struct Context<W> {
     pub(super) at: Moment,
     pub(super) effects: Effects<W>,
+    /// How many waiters there are in all queues.
+    pub(super) waiting: usize,
 }
 
 pub(super) struct Moment {

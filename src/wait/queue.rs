@@ -122,6 +122,7 @@ impl<W> WaitQueue<W> {
         let entry = Entry { ticket, since, waiter, asking: None, recheck: false, requests: 0 };
         let (Ok(at) | Err(at)) = self.position(ticket);
         self.entries.insert(at, entry);
+        cx.waiting += 1;
         if at + 1 < self.entries.len() && self.is_head(ticket, now) {
             self.ask_now(cx); // What was known was for the head before it.
         }
@@ -237,6 +238,7 @@ impl<W> WaitQueue<W> {
         let was_head = self.is_head(ticket, cx.at.now);
         if let Ok(at) = self.position(ticket) {
             self.entries.remove(at);
+            cx.waiting -= 1;
         }
         if was_head {
             cx.effects.wake.extend(self.head(cx.at.now).and_then(|head| head.waiter.clone()));

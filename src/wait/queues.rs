@@ -40,7 +40,7 @@ impl<W> Queues<W> {
             answer_delay: AnswerDelay::default(),
             sweep_at: 64,
             closed: false,
-            cx: Context { at, effects: Effects::default() },
+            cx: Context { at, effects: Effects::default(), waiting: 0 },
         }
     }
 

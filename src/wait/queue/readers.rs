@@ -46,7 +46,9 @@ impl<W> WaitQueue<W> {
     pub(in crate::wait) fn record_let_in(&mut self, let_in: &[Ticket], cx: &mut Context<W>) {
         let now = cx.at.now;
         let before = self.head(now).map(|head| head.ticket);
+        cx.waiting -= self.entries.len();
         self.entries.retain(|entry| let_in.binary_search(&entry.ticket).is_err());
+        cx.waiting += self.entries.len();
         let Some(head) = self.head(now) else { return };
         // A head that is asking has yet to learn when it is due.
         if Some(head.ticket) != before && head.asking.is_none() {

@@ -47,7 +47,7 @@ pub(crate) use lose::FoundBy;
 pub(crate) use permit::Permit;
 pub(crate) use registry::Possessions;
 pub(crate) use renewal::Renewal;
-pub(crate) use shared::Join;
+pub(crate) use shared::{Join, Leaves};
 
 /// The number of a handle, which no other handle and no possession of the client has.
 pub(crate) type HandleId = u64;
@@ -89,7 +89,7 @@ struct Hold {
     number: HoldId,
     lease: Lease,
     validity: Arc<Validity>,
-    /// The call that was let in with it has yet to go on (invariant 5 of [`shared`]).
+    /// The call that was let in with it has yet to go on (invariant 6 of [`shared`]).
     unclaimed: bool,
 }
 

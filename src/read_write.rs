@@ -114,7 +114,7 @@ pub use guards::{ReadGuard, ReadWriteGuard, WriteGuard};
 /// |---|---|
 /// | to read or write on a free name, and to give that back | 1 each |
 /// | to read where this client does | 0 while readers may join, as above; 1 by the next one |
-/// | to give a read back that is not the last one of its client | 0 |
+/// | to give a read back that is not the last one of its client | 0; the last one lets a task that is ready to read join it |
 /// | to read where this handle writes, or to write where it is the only reader | 1; 0 to read again |
 /// | [`downgrade`](WriteGuard::downgrade), [`try_upgrade`](ReadGuard::try_upgrade) | 2 |
 /// | to write where readers are | 1 more, which looks whether they are alive |
@@ -148,9 +148,9 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
         Self { engine, sides: sides.into(), kind: PhantomData }
     }
 
-    /// The same owner, for a guard of it.
-    fn of_guard(&self) -> Self {
-        Self { engine: self.engine.clone(), sides: self.sides.clone(), kind: PhantomData }
+    /// The same owner as that of a guard.
+    fn of_guard(engine: &Arc<Engine>, sides: &Arc<Sides>) -> Self {
+        Self { engine: engine.clone(), sides: sides.clone(), kind: PhantomData }
     }
 
     /// Acquires the lock to read, waiting for as long as it takes. The lease is the watchdog timeout (30 s), which

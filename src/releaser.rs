@@ -23,7 +23,7 @@ use crate::error::{Error, Outcome};
 use crate::handle::Handle;
 use crate::handoff::Handoffs;
 use crate::possession::{
-    AcquiredHold, Confirm, FoundBy, PendingRelease, Permit, Possession, Prolong,
+    AcquiredHold, Confirm, FoundBy, Leaves, PendingRelease, Permit, Possession, Prolong,
 };
 use crate::protocol::{Call, Grant, Names, Released, Terms};
 use crate::transport::{Connection, Router};
@@ -34,7 +34,7 @@ mod session;
 mod unlock;
 pub(crate) use jobs::{do_jobs, release_again};
 pub(crate) use session::PossessionSession;
-pub(crate) use unlock::Unlock;
+pub(crate) use unlock::{Left, Unlock};
 
 /// Hands locks off, and enqueues releases for the background.
 pub(crate) struct Releaser {
@@ -83,12 +83,8 @@ impl Releaser {
     /// to the next waiter of this client, or has the background release it.
     pub(crate) fn give_back(&self, granted: &AcquiredHold) {
         let possession = &granted.possession;
-        let is_shared_still = {
-            let mut holds = possession.holds.lock();
-            holds.give_back(granted.hold);
-            holds.is_shared_still(clock::now())
-        };
-        if is_shared_still {
+        let leaves = possession.holds.lock().leave(granted.hold, false, clock::now());
+        if leaves == Leaves::Readers {
             return;
         }
         if !self.hand_off(possession, None, &mut None) {

@@ -85,6 +85,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "protocol",
             "kind",
             "lease",
+            "process",
             "token",
             "spans",
             "clock",

@@ -2,7 +2,6 @@
 //! reads and writes.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::clock;
 use crate::engine::Engine;
@@ -137,7 +136,7 @@ impl Acquisition<'_, One<'_>> {
             return None;
         }
         let now = clock::now();
-        let has_limit = engine.config.max_hold < Duration::MAX;
+        let max_hold = engine.config.max_hold;
         let (writes_as, writes) = (sides.write.number, sides.writes(now));
         let join = Join {
             handle: handle.number,
@@ -146,16 +145,18 @@ impl Acquisition<'_, One<'_>> {
             passes,
             writes_as,
             writes,
-            has_limit,
+            max_hold,
             is_let_in: false,
         };
-        let hold = {
+        let (hold, watch) = {
             let mut holds = possession.holds.lock();
-            let hold = holds.join(join, now)?;
-            sides.add(&hold.1);
-            hold
+            let joined = holds.join(join, now)?;
+            sides.add(&joined.0.1);
+            joined
         };
-        engine.watchdog.watch(handle);
+        if watch {
+            engine.watchdog.watch(handle);
+        }
         let granted = AcquiredHold::new(possession, hold, requested);
         granted.set_handed_off();
         Some(granted)
@@ -167,7 +168,7 @@ impl Acquisition<'_, One<'_>> {
     /// release it before the last one has come.
     pub(super) fn let_readers_in(&self, possession: &Arc<Possession>) {
         let Self { engine, question: One { handle, .. }, .. } = *self;
-        let (now, has_limit) = (clock::now(), engine.config.max_hold < Duration::MAX);
+        let (now, max_hold) = (clock::now(), engine.config.max_hold);
         let readers = engine.waiters.take_readers(handle, now, |waiter| {
             let Waiter { lease, requested, .. } = *waiter;
             // Beside a writer only its own handle reads, and that one does not wait.
@@ -179,10 +180,10 @@ impl Acquisition<'_, One<'_>> {
                 passes: true,
                 writes_as,
                 writes,
-                has_limit,
+                max_hold,
                 is_let_in: true,
             };
-            let hold = possession.holds.lock().join(join, now)?;
+            let (hold, _) = possession.holds.lock().join(join, now)?;
             Some(AcquiredHold::new(possession.clone(), hold, requested))
         });
         for (waiter, granted) in readers {

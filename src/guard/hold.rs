@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::yield_now;
 use tracing::{Instrument, Span};
 
 use crate::clock;
@@ -15,11 +16,11 @@ use crate::lease::{Lease, MAX_LEASE};
 use crate::metrics::End;
 use crate::possession::{AcquiredHold, FoundBy};
 use crate::protocol::Call;
-use crate::releaser::{PossessionSession, Unlock};
+use crate::releaser::{Left, PossessionSession, Unlock};
 use crate::spans;
 
 pub(crate) struct Hold {
-    pub(super) engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
     /// Keeps the watchdog renewing, also when the caller's handle is dropped.
     handle: Arc<Handle>,
     pub(crate) granted: AcquiredHold,
@@ -41,7 +42,10 @@ impl Hold {
             let _on = engine.host.enter();
             engine.uptime(clock::now())
         };
-        let span = spans::Hold::begin(handle.names.key(), &granted.possession.id, acquired_in);
+        let span = {
+            let owner = || &*granted.possession.id;
+            spans::Hold::begin(handle.names.key(), owner, acquired_in)
+        };
         Self { engine, handle, granted, acquired, unlocking: false, span }
     }
 
@@ -54,32 +58,51 @@ impl Hold {
         }
         let key = self.handle.names.key();
         let server = || self.engine.router.address_of(key);
-        let span = spans::release(key, &self.granted.possession.id, false, server);
-        self.unlocking = true;
+        let span = spans::release(key, || &self.granted.possession.id, false, server);
+        let host = self.engine.host.clone();
         if span.is_disabled() {
-            return self.engine.host.run(self.release()).await;
+            return host.run(self.release()).await;
         }
-        self.engine.process.bind(self.engine.host.run(self.release_in(span))).await
+        let process = self.engine.process.clone();
+        process.bind(host.run(self.release_in(span))).await
     }
 
-    async fn release_in(&self, span: Span) -> Result<(), Error> {
+    async fn release_in(&mut self, span: Span) -> Result<(), Error> {
         let released = self.release().instrument(span.clone()).await;
         released.inspect_err(|error| spans::failed(&span, error))
     }
 
-    async fn release(&self) -> Result<(), Error> {
-        let about = |error: Error| error.about(self.name());
-        let now = clock::now();
-        let call = Call::new(&self.engine.router, now + self.engine.config.command_timeout);
-        let mut unlock = Unlock::begin(&self.engine.releaser, call, &self.granted, now);
-        if let Some(result) = unlock.is_over() {
-            return result.map_err(about);
+    async fn release(&mut self) -> Result<(), Error> {
+        let mut left = Left::begin(&self.granted, self.handle.kind.is_shared(), clock::now());
+        if left.stays() {
+            // If the future is dropped meanwhile, the drop gives the hold back.
+            left = self.stay_for_readers().await;
         }
+        self.unlocking = true;
+        let released = match left.is_over(&self.granted) {
+            Some(result) => result,
+            None => self.release_left(left).await,
+        };
+        released.map_err(|error| error.about(self.name()))
+    }
+
+    async fn release_left(&self, left: Left) -> Result<(), Error> {
+        let call = Call::new(&self.engine.router, left.begun + self.engine.config.command_timeout);
+        let mut unlock = Unlock::begin(&self.engine.releaser, call, &self.granted, left);
         if unlock.is_handed_off() {
             let handed_off = self.engine.process.bind(async move { unlock.await_handoff().await });
-            return handed_off.await.map_err(about);
+            return handed_off.await;
         }
-        self.engine.process.bind(async move { unlock.release().await }).await.map_err(about)
+        self.engine.process.bind(async move { unlock.release().await }).await
+    }
+
+    /// The last reader of its client stays until the tasks have run that are ready to: one of them that reads joins
+    /// it then, and the client need not ask Redis for the lock that it has just released.
+    async fn stay_for_readers(&self) -> Left {
+        if !self.engine.waiters.has_next_waiter(&self.handle.names) {
+            yield_now().await;
+        }
+        Left::begin(&self.granted, false, clock::now())
     }
 
     fn end_span(&mut self) {

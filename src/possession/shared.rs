@@ -13,7 +13,9 @@
 //! 4. **Beside a writer no other handle reads.** A handle that reads and writes has a guard here, and Redis lets
 //!    all readers of the client in as one. So from before the request that brings the two together, until Redis
 //!    has released the writer, only a reader of that handle joins.
-//! 5. **A reader can be let in before its call goes on** (see [`crate::acquire`]). Until then the watchdog does not
+//! 5. **The last reader stays until the tasks have run that are ready to**, while the share is open. So many that read for
+//!    a short time, again and again, are one hold in Redis and not one after the other.
+//! 6. **A reader can be let in before its call goes on** (see [`crate::acquire`]). Until then the watchdog does not
 //!    renew its lease, as that of a hand-off: a call that is never polled again does not keep a writer out for ever.
 
 use std::sync::Arc;
@@ -36,10 +38,28 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// Whether a reader may join that comes now.
+    fn is_open(&self, now: Instant) -> bool {
+        self.open_until.is_some_and(|until| now < until)
+    }
+
     /// The writer that Redis may have beside these readers.
     fn writer(&self) -> Option<&Arc<Possession>> {
         self.writer.as_ref().filter(|writer| writer.holds.lock().may_have_pending())
     }
+}
+
+/// What a guard leaves that gives its hold back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leaves {
+    /// It has not given its hold back: it is the last reader, and stays for others to join.
+    Nobody,
+    /// Other readers of this client, so that Redis has nothing to hear.
+    Readers,
+    /// A release, which is pending.
+    Release,
+    /// Nothing: the possession is lost.
+    Nothing,
 }
 
 /// A reader that wants to join those that its client has.
@@ -54,8 +74,8 @@ pub(crate) struct Join {
     /// Its handle where that writes, and whether it does.
     pub(crate) writes_as: HandleId,
     pub(crate) writes: bool,
-    /// There is a limit to how long the watchdog renews a lease.
-    pub(crate) has_limit: bool,
+    /// For how long the watchdog renews a lease.
+    pub(crate) max_hold: Duration,
     /// It has yet to go on, and is let in meanwhile.
     pub(crate) is_let_in: bool,
 }
@@ -161,9 +181,23 @@ impl HoldState {
     }
 
     /// Whether readers are left after one was given back, so that Redis has nothing to hear.
-    pub(crate) fn is_shared_still(&self, now: Instant) -> bool {
+    pub(super) fn is_shared_still(&self, now: Instant) -> bool {
         let even = self.shared.as_ref().is_some_and(|shared| !shared.uneven);
         even && !self.over && self.live.iter().any(|hold| hold.validity.check(now).is_some())
+    }
+
+    /// A guard gives its hold back. The last reader stays if it `may_stay`, and another one may join it.
+    pub(crate) fn leave(&mut self, hold: HoldId, may_stay: bool, now: Instant) -> Leaves {
+        let is_last = self.live.len() == 1 && !self.over;
+        let is_open = || self.shared.as_ref().is_some_and(|shared| shared.is_open(now));
+        if may_stay && is_last && is_open() {
+            return Leaves::Nobody;
+        }
+        match self.give_back(hold) {
+            false => Leaves::Nothing,
+            true if self.is_shared_still(now) => Leaves::Readers,
+            true => Leaves::Release,
+        }
     }
 
     /// Whether Redis keeps the lock for longer than the guards need that are left (invariant 3).
@@ -173,9 +207,10 @@ impl HoldState {
         uneven && self.counted > 0 && promised.is_some_and(keeps)
     }
 
-    /// Lets a reader join, if that needs no request.
-    pub(crate) fn join(&mut self, join: Join, now: Instant) -> Option<NewHold> {
-        let Join { handle, lease, requested, passes, writes_as, writes, has_limit, is_let_in } =
+    /// Lets a reader join, if that needs no request. Says, too, whether the caller has to see to it that the watchdog
+    /// renews its lease: that of another reader is renewed as a rule, and both are one in Redis.
+    pub(crate) fn join(&mut self, join: Join, now: Instant) -> Option<(NewHold, bool)> {
+        let Join { handle, lease, requested, passes, writes_as, writes, max_hold, is_let_in } =
             join;
         let shared = self.shared.as_ref()?;
         let is_beside = match shared.writer() {
@@ -186,7 +221,7 @@ impl HoldState {
         if !is_beside {
             return None;
         }
-        let is_open = shared.open_until.is_some_and(|until| now < until);
+        let is_open = shared.is_open(now);
         let lives = self.counted > 0 && !self.over && !self.freeing;
         if !(passes || is_open) || !lives || !self.holds_for(handle, now) {
             return None;
@@ -195,15 +230,19 @@ impl HoldState {
         let own = valid_until(now, requested);
         let mut live = self.live.iter();
         let watched = live.any(|hold| hold.is_watched() && hold.validity.check(now).is_some());
+        let mut is_renewed = watched;
         if lease == Lease::Watchdog {
             if !watched && own <= until {
                 // Its lease is in force, and is renewed a period from now.
                 self.renewed_at = Some(now);
-            } else if !watched {
+            } else if !watched && (self.renewed_at.is_none() || own > until + requested / 3) {
+                // Else the next renewal is in time for it, as for one that joins those that are renewed.
                 return None;
             }
-            if has_limit {
-                self.rare().renewed_from = Some(now);
+            if max_hold < Duration::MAX {
+                let from = self.rare().renewed_from.replace(now);
+                is_renewed &=
+                    from.is_some_and(|from| now.saturating_duration_since(from) < max_hold);
             }
         } else if own > until {
             return None;
@@ -211,7 +250,7 @@ impl HoldState {
         self.has_lease(lease);
         let added = self.add(lease, Arc::new(Validity::new(own.min(until))));
         self.live.iter_mut().rev().take(1).for_each(|hold| hold.unclaimed = is_let_in);
-        Some(added)
+        Some((added, lease == Lease::Watchdog && !is_renewed))
     }
 
     /// The call that was handed that hold, or let in with it, has it now.

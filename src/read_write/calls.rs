@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::coop::consume_budget;
 use tracing::{Instrument, Span};
 
 use crate::acquire::{Wait, acquire_to_read, acquire_to_write, read_beside};
@@ -38,14 +39,16 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
         wait: Wait,
     ) -> Result<Option<ReadGuard<K>>, Error> {
         let span = self.begin(&self.sides.read)?;
+        // A task that only joins readers would never let another one run.
+        consume_budget().await;
         if span.is_disabled()
             && let Some(hold) = self.read_beside(lease, &span)?
         {
-            return Ok(Some(ReadGuard::reads(self.of_guard(), hold)));
+            return Ok(Some(ReadGuard::reads(self.sides.clone(), hold)));
         }
         let granted = acquire_to_read(&self.engine, &self.sides, lease, wait);
         let hold = self.acquire(&self.sides.read, span, granted).await?;
-        Ok(hold.map(|hold| ReadGuard::reads(self.of_guard(), hold)))
+        Ok(hold.map(|hold| ReadGuard::reads(self.sides.clone(), hold)))
     }
 
     pub(super) async fn acquire_to_write(
@@ -56,7 +59,7 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
         let span = self.begin(&self.sides.write)?;
         let granted = acquire_to_write(&self.engine, &self.sides, lease, wait);
         let hold = self.acquire(&self.sides.write, span, granted).await?;
-        Ok(hold.map(|hold| WriteGuard::writes(self.of_guard(), hold)))
+        Ok(hold.map(|hold| WriteGuard::writes(self.sides.clone(), hold)))
     }
 
     /// A call begins, with its span.

@@ -32,7 +32,7 @@ impl<K: ReadWriteKind> ReadGuard<K> {
     /// If the future is dropped, the client gives back what it has: neither this guard nor one that writes is left.
     pub async fn try_upgrade(self) -> Result<Result<WriteGuard<K>, ReadGuard<K>>, Error> {
         let lease = self.hold.lease_left()?;
-        let writes = self.side.lock.acquire_to_write(lease, Wait::Once).await?;
+        let writes = self.lock().acquire_to_write(lease, Wait::Once).await?;
         // The lock may have been free, and granted to this handle as to any other.
         self.hold.check()?;
         let Some(writes) = writes else { return Ok(Err(self)) };
@@ -67,7 +67,7 @@ impl<K: ReadWriteKind> WriteGuard<K> {
     /// If the future is dropped, the client gives back what it has: neither this guard nor one that reads is left.
     pub async fn downgrade(self) -> Result<ReadGuard<K>, Error> {
         let lease = self.hold.lease_left()?;
-        let reads = self.side.lock.acquire_to_read(lease, Wait::Once).await?;
+        let reads = self.lock().acquire_to_read(lease, Wait::Once).await?;
         // The lock may have been free, and granted to this handle as to any other.
         self.hold.check()?;
         let reads = reads.ok_or_else(|| self.hold.is_gone())?;

@@ -1,10 +1,13 @@
 //! The guards of a read-write lock.
 
 use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Loss};
 use crate::guard::Hold;
+use crate::handle::Sides;
 use crate::kind::{ReadWrite, ReadWriteKind};
 
 use super::ReadWriteLock;
@@ -63,11 +66,13 @@ pub type ReadGuard<K = ReadWrite> = ReadWriteGuard<Reading<K>>;
 pub type WriteGuard<K = ReadWrite> = ReadWriteGuard<Writing<K>>;
 
 mod side {
+    use std::marker::PhantomData;
     use std::sync::Arc;
 
+    use crate::handle::Sides;
     use crate::kind::ReadWriteKind;
     use crate::lease::Validity;
-    use crate::read_write::ReadWriteLock;
+    use crate::process::Process;
 
     /// What a guard of a read-write lock does: outside of this crate it has no name.
     pub trait Side: Send + Sync + 'static {
@@ -77,20 +82,23 @@ mod side {
 
     /// That a handle has a guard that reads.
     pub struct Reading<K: ReadWriteKind> {
-        pub(in crate::read_write) lock: ReadWriteLock<K>,
+        pub(in crate::read_write) sides: Arc<Sides>,
         pub(in crate::read_write) validity: Arc<Validity>,
+        pub(in crate::read_write) process: Process,
+        pub(in crate::read_write) kind: PhantomData<fn() -> K>,
     }
 
     /// That a guard writes.
     pub struct Writing<K: ReadWriteKind> {
-        pub(in crate::read_write) lock: ReadWriteLock<K>,
+        pub(in crate::read_write) sides: Arc<Sides>,
+        pub(in crate::read_write) kind: PhantomData<fn() -> K>,
     }
 
     impl<K: ReadWriteKind> Drop for Reading<K> {
         fn drop(&mut self) {
             // In a forked child a mutex of the parent may be locked for ever.
-            if self.lock.engine.process.is_this_one() {
-                self.lock.sides.remove(&self.validity);
+            if self.process.is_this_one() {
+                self.sides.remove(&self.validity);
             }
         }
     }
@@ -111,22 +119,33 @@ use side::{Reading, Side, Writing};
 
 impl<K: ReadWriteKind> ReadGuard<K> {
     /// Of a hold that its handle knows as its own.
-    pub(super) fn reads(lock: ReadWriteLock<K>, hold: Hold) -> Self {
-        let validity = hold.granted.validity.clone();
-        Self { side: Reading { lock, validity }, hold }
+    pub(super) fn reads(sides: Arc<Sides>, hold: Hold) -> Self {
+        let (validity, process) = (hold.granted.validity.clone(), hold.engine.process.clone());
+        Self { side: Reading { sides, validity, process, kind: PhantomData }, hold }
+    }
+
+    /// The owner that reads.
+    pub(super) fn lock(&self) -> ReadWriteLock<K> {
+        ReadWriteLock::of_guard(&self.hold.engine, &self.side.sides)
     }
 }
 
 impl<K: ReadWriteKind> WriteGuard<K> {
-    pub(super) fn writes(lock: ReadWriteLock<K>, hold: Hold) -> Self {
-        Self { side: Writing { lock }, hold }
+    pub(super) fn writes(sides: Arc<Sides>, hold: Hold) -> Self {
+        Self { side: Writing { sides, kind: PhantomData }, hold }
+    }
+
+    /// The owner that writes.
+    pub(super) fn lock(&self) -> ReadWriteLock<K> {
+        ReadWriteLock::of_guard(&self.hold.engine, &self.side.sides)
     }
 }
 
 impl<S: Side> ReadWriteGuard<S> {
     /// Gives this hold back. The last one of a handle that writes, or of this client's readers, frees the lock or hands
     /// it off to the next writer of this client, and waits until Redis has confirmed that: one round trip. To give back
-    /// another reader is local, and says what the client knows; another hold of a writer takes a round trip, too. Where a
+    /// another reader is local, and says what the client knows; another hold of a writer takes a round trip, too. The last
+    /// reader first lets the tasks run that are ready to: one of them that reads joins it, and is the last one then. Where a
     /// reader with a longer lease goes, and its handle writes, the client sends one more request in the background, for the
     /// lease of the writer.
     ///

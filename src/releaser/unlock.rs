@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
-use crate::possession::AcquiredHold;
+use crate::possession::{AcquiredHold, Leaves};
 use crate::protocol::Call;
 use crate::spans;
 
@@ -21,17 +21,58 @@ use super::{Job, PossessionSession, Releaser};
 /// What became of the hold before its end, as Redis says.
 type Confirmation = oneshot::Receiver<Result<Option<Loss>, Error>>;
 
+/// A hold that its guard has given back, and what that has left.
+#[derive(Clone, Copy)]
+pub(crate) struct Left {
+    pub(crate) begun: Instant,
+    leaves: Leaves,
+    /// The lock was lost before `unlock` was called.
+    ran_out: bool,
+}
+
+impl Left {
+    /// Gives the hold back, unless it is that of the last reader, and `may_stay`.
+    pub(crate) fn begin(granted: &AcquiredHold, may_stay: bool, begun: Instant) -> Self {
+        let AcquiredHold { possession, hold, validity, .. } = granted;
+        let ran_out = validity.check(begun).is_none();
+        let leaves = possession.holds.lock().leave(*hold, may_stay, begun);
+        Self { begun, leaves, ran_out }
+    }
+
+    /// Whether it has yet to be given back.
+    pub(crate) fn stays(self) -> bool {
+        self.leaves == Leaves::Nobody
+    }
+
+    /// The hold state still counted the hold.
+    fn counts(self) -> bool {
+        self.leaves != Leaves::Nothing
+    }
+
+    /// What the unlock came to, if Redis has nothing to hear of it.
+    pub(crate) fn is_over(self, granted: &AcquiredHold) -> Option<Result<(), Error>> {
+        (self.leaves == Leaves::Readers).then(|| self.outcome(granted, false))
+    }
+
+    fn outcome(self, granted: &AcquiredHold, executed: bool) -> Result<(), Error> {
+        if self.counts() && !self.ran_out && !granted.validity.is_gone() {
+            return Ok(());
+        }
+        let outcome = if executed { Outcome::Executed } else { Outcome::NotExecuted };
+        Err(lost(granted, outcome))
+    }
+}
+
+fn lost(granted: &AcquiredHold, outcome: Outcome) -> Error {
+    let AcquiredHold { possession, validity, .. } = granted;
+    Error::lost(possession.names.key(), validity.loss(clock::now()), outcome)
+}
+
 pub(crate) struct Unlock<'a> {
     session: PossessionSession<'a>,
     granted: &'a AcquiredHold,
-    begun: Instant,
-    /// The lock was lost before `unlock` was called.
-    ran_out: bool,
-    /// The hold state still counted the hold.
-    counts: bool,
+    left: Left,
     handed_off: Option<Confirmation>,
-    /// Other readers of this client are left: Redis has nothing to hear.
-    is_shared_still: bool,
 }
 
 impl<'a> Unlock<'a> {
@@ -39,20 +80,12 @@ impl<'a> Unlock<'a> {
         releaser: &'a Releaser,
         call: Call<'a>,
         granted: &'a AcquiredHold,
-        begun: Instant,
+        left: Left,
     ) -> Self {
-        let AcquiredHold { possession, hold, validity, .. } = granted;
-        let ran_out = validity.check(begun).is_none();
-        let (counts, is_shared_still) = {
-            let mut holds = possession.holds.lock();
-            (holds.give_back(*hold), holds.is_shared_still(begun))
-        };
-        let lease = granted.longest_lease();
-        let session = PossessionSession::new(call, possession.clone(), releaser, None, lease);
-        let handed_off = None;
-        let mut unlock =
-            Self { session, granted, begun, ran_out, counts, handed_off, is_shared_still };
-        unlock.handed_off = if counts { unlock.hand_off() } else { None };
+        let (possession, lease) = (granted.possession.clone(), granted.longest_lease());
+        let session = PossessionSession::new(call, possession, releaser, None, lease);
+        let mut unlock = Self { session, granted, left, handed_off: None };
+        unlock.handed_off = if left.counts() { unlock.hand_off() } else { None };
         unlock
     }
 
@@ -93,11 +126,6 @@ impl<'a> Unlock<'a> {
         Ok(loss.is_none())
     }
 
-    /// What the unlock came to, if Redis has nothing to hear of it.
-    pub(crate) fn is_over(&self) -> Option<Result<(), Error>> {
-        self.is_shared_still.then(|| self.outcome(Ok(false)))
-    }
-
     /// Has Redis release the lock, if no waiter of this client takes it after all.
     pub(crate) async fn release(&mut self) -> Result<(), Error> {
         let executed = self.hand_off_or_release().await;
@@ -105,8 +133,8 @@ impl<'a> Unlock<'a> {
     }
 
     async fn hand_off_or_release(&mut self) -> Result<bool, Error> {
-        let now = self.session.acquire_permit(self.begun).await?;
-        match if self.counts { self.hand_off() } else { None } {
+        let now = self.session.acquire_permit(self.left.begun).await?;
+        match if self.left.counts() { self.hand_off() } else { None } {
             None => {
                 let executed = self.session.send_release(now).await?;
                 match self.is_confirmed_by_another() {
@@ -138,27 +166,17 @@ impl<'a> Unlock<'a> {
     }
 
     fn outcome(&self, executed: Result<bool, Error>) -> Result<(), Error> {
-        let executed = match executed {
-            Ok(executed) => executed,
-            Err(error) => {
+        let Self { granted, left, .. } = self;
+        executed.map_or_else(
+            |error| {
                 // The drop of the session, or the hand-off, goes on with it in the background.
-                let holds = &self.granted.possession.holds;
-                let goes_on = self.counts && holds.lock().may_have_pending();
+                let holds = &granted.possession.holds;
+                let goes_on = left.counts() && holds.lock().may_have_pending();
                 let error = if goes_on { error.unknown() } else { error };
                 // Whether or not Redis released it: it was lost before.
-                return Err(if self.ran_out { self.lost(error.outcome()) } else { error });
-            }
-        };
-        let released = self.counts && !self.ran_out && !self.granted.validity.is_gone();
-        if released {
-            return Ok(());
-        }
-        let outcome = if executed { Outcome::Executed } else { Outcome::NotExecuted };
-        Err(self.lost(outcome))
-    }
-
-    fn lost(&self, outcome: Outcome) -> Error {
-        let AcquiredHold { possession, validity, .. } = self.granted;
-        Error::lost(possession.names.key(), validity.loss(clock::now()), outcome)
+                Err(if left.ran_out { lost(granted, error.outcome()) } else { error })
+            },
+            |executed| left.outcome(granted, executed),
+        )
     }
 }

@@ -173,10 +173,10 @@ fn joins(story: &Story, is_let_in: bool) -> Option<NewHold> {
         passes: true,
         writes_as: 0,
         writes: false,
-        has_limit: false,
+        max_hold: Duration::MAX,
         is_let_in,
     };
-    story.holds().join(join, story.now)
+    story.holds().join(join, story.now).map(|(hold, _)| hold)
 }
 
 #[test]
@@ -185,21 +185,26 @@ fn a_reader_that_was_let_in_is_renewed_from_when_it_goes_on() {
     story.holds().set_shared(true);
     let (first, _) = story.grant(Lease::Watchdog);
     let (late, validity, _) = joins(&story, true).expect("it comes in");
-    let (_, never, _) = joins(&story, true).expect("it comes in");
     let ends = validity.check(story.now).unwrap();
     story.now += 2 * PERIOD;
     story.holds().renewed(story.now, WATCHDOG, story.now);
     assert_eq!(validity.check(story.now), Some(ends));
     story.holds().takes(late, story.now);
-    assert_eq!(validity.check(story.now), Some(valid_until(story.now, WATCHDOG)));
+    let renewed_until = valid_until(story.now, WATCHDOG);
+    assert_eq!(validity.check(story.now), Some(renewed_until));
+    let (_, never, _) = joins(&story, true).expect("it comes in");
     story.give_back(first);
     assert!(matches!(story.renewal(ME), Renewal::NotBefore(_)));
     story.give_back(late);
     assert_eq!(story.pending(), None, "the other one is inside");
     assert_eq!(story.renewal(ME), Renewal::Idle { ran_out: false });
+    story.now += PERIOD;
+    let (next, ..) = joins(&story, false).expect("it is renewed as early as one that joins others");
+    assert!(matches!(story.renewal(ME), Renewal::Due { until } if until == renewed_until));
+    story.give_back(next);
     story.now += Duration::from_millis(1);
-    assert!(joins(&story, false).is_none(), "nothing renews its lease: it asks Redis");
-    story.now = ends;
+    assert!(joins(&story, false).is_none(), "its renewal would be late: it asks Redis");
+    story.now = renewed_until;
     assert_eq!(never.check(story.now), None);
     assert_eq!(story.pending().map(|pending| pending.count), Some(0));
 }

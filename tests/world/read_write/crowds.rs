@@ -32,6 +32,53 @@ async fn readers_that_have_nothing_to_do_are_let_in_together() {
     }
 }
 
+/// A task that is ready to read joins the last reader of its client, which is about to leave.
+#[tokio::test(start_paused = true)]
+async fn the_last_reader_stays_for_a_task_that_is_ready_to_read() {
+    for each_way in [1, 50].map(ms) {
+        let redis = Redis::new();
+        redis.delay(each_way);
+        let client = redis.client();
+        let (one, other) = (client.read_write_lock("config"), client.read_write_lock("config"));
+        for comes in [true, false] {
+            let first = one.read().await.unwrap();
+            let begun = Instant::now();
+            let mut leaves = task::spawn(first.unlock());
+            assert!(leaves.poll().is_pending());
+            if comes {
+                let second = other.read().await.unwrap();
+                leaves.await.unwrap();
+                assert_eq!(begun.elapsed(), ms(0), "Redis hears of neither");
+                second.unlock().await.unwrap();
+            } else {
+                leaves.await.unwrap();
+            }
+            assert_eq!(begun.elapsed(), 2 * each_way, "the last one releases it");
+            assert_eq!(keys(&redis), [""; 0]);
+        }
+        // Its caller leaves before it does.
+        let mut leaves = task::spawn(one.read().await.unwrap().unlock());
+        assert!(leaves.poll().is_pending());
+        drop(leaves);
+        sleep(each_way * 3).await;
+        assert_eq!(keys(&redis), [""; 0]);
+    }
+}
+
+/// It awaits nothing that is not there.
+#[tokio::test(start_paused = true)]
+async fn a_task_that_joins_readers_again_and_again_lets_others_run() {
+    let redis = Redis::new();
+    let lock = redis.client().read_write_lock("config");
+    let reading = lock.read().await.unwrap();
+    let other = tokio::spawn(async {});
+    for _ in 0..1_000 {
+        lock.read().await.unwrap().unlock().await.unwrap();
+    }
+    assert!(other.is_finished());
+    reading.unlock().await.unwrap();
+}
+
 /// A reader waits behind a writer of another client until that has gone. Returns the call, which is polled while it
 /// waits, and never again.
 async fn never_polled_again(lock: ReadWriteLock, waits: Duration) -> impl Send + 'static {

@@ -9,7 +9,7 @@ use crate::token::FencingToken;
 mod execute;
 mod hold;
 mod multi;
-pub(crate) use hold::Hold;
+pub(crate) use hold::{ClientHandle, Hold};
 pub use multi::MultiGuard;
 
 /// One hold of a lock. `T` is what comes with it: nothing, or the token of a [`FencedLockGuard`].

@@ -11,7 +11,7 @@ use crate::acquire::{Wait, acquire, forever};
 use crate::clock;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::guard::{Hold, LockGuard};
+use crate::guard::{ClientHandle, Hold, LockGuard};
 use crate::handle::Handle;
 use crate::kind::{LockKind, Reentrant, Token};
 use crate::lease::Lease;
@@ -124,20 +124,19 @@ pub use multi::MultiLock;
 /// # }
 /// ```
 pub struct Lock<K = Reentrant> {
-    engine: Arc<Engine>,
-    handle: Arc<Handle>,
+    of: Arc<ClientHandle>,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K: LockKind> Lock<K> {
     pub(crate) fn new(engine: Arc<Engine>, name: &str) -> Self {
         let names = engine.names(K::KIND, name);
-        Self::of(names, engine)
+        Self::of(names, &engine)
     }
 
-    fn of(names: Arc<Names>, engine: Arc<Engine>) -> Self {
+    fn of(names: Arc<Names>, engine: &Arc<Engine>) -> Self {
         let handle = Arc::new(Handle::new(K::KIND, names, &engine.possessions));
-        Self { engine, handle, kind: PhantomData }
+        Self { of: ClientHandle::new(engine, handle), kind: PhantomData }
     }
 
     /// Acquires the lock, waiting for as long as it takes. The lease is the watchdog timeout
@@ -216,7 +215,7 @@ impl<K: LockKind> Lock<K> {
         lease: impl Into<Lease>,
     ) -> Result<Option<LockGuard<K::Token>>, Error> {
         let wait = {
-            let _on = self.engine.host.enter();
+            let _on = self.of.engine.host.enter();
             Wait::from_now(wait)
         };
         self.acquire(lease.into(), wait).await
@@ -245,21 +244,21 @@ impl<K: LockKind> Lock<K> {
     /// The name for which the client made this handle.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.engine.config.without_prefix(self.handle.names.key())
+        self.of.engine.config.without_prefix(self.of.handle.names.key())
     }
 
     /// The id of this handle, for logs: `<uuid of the client>:<number>`. The owner that stands in Redis is that of
     /// the [guard](LockGuard::owner): another one each time the client gets the lock.
     #[must_use]
     pub fn owner(&self) -> &str {
-        self.handle.id(&self.engine.possessions)
+        self.of.handle.id(&self.of.engine.possessions)
     }
 
     fn check_name(&self) -> Result<(), Error> {
         if self.name().is_empty() {
             return Err(Error::invalid("a lock needs a name"));
         }
-        self.handle.names.check(&self.engine.router)
+        self.of.handle.names.check(&self.of.engine.router)
     }
 
     async fn wait_for(&self, lease: Lease) -> Result<LockGuard<K::Token>, Error> {
@@ -273,17 +272,18 @@ impl<K: LockKind> Lock<K> {
     ) -> Result<Option<LockGuard<K::Token>>, Error> {
         let about = |error: Error| error.about(self.name());
         // Before the span: the subscriber may have a mutex of its own.
-        self.engine.begin_call().map_err(about)?;
-        let key = self.handle.names.key();
-        let server = || self.engine.router.address_of(key);
+        self.of.engine.begin_call().map_err(about)?;
+        let key = self.of.handle.names.key();
+        let server = || self.of.engine.router.address_of(key);
         let span = spans::acquire(key, || self.owner(), server);
         self.check_name().map_err(about)?;
         if !span.is_disabled() {
-            let granted = self.engine.host.run(self.acquire_in(span, lease, wait));
-            let granted = self.engine.process.bind(granted);
+            let granted = self.of.engine.host.run(self.acquire_in(span, lease, wait));
+            let granted = self.of.engine.process.bind(granted);
             return granted.await.map_err(about);
         }
-        let granted = self.engine.host.run(acquire(&self.engine, &self.handle, lease, wait));
+        let granted =
+            self.of.engine.host.run(acquire(&self.of.engine, &self.of.handle, lease, wait));
         let granted = granted.await.map_err(about)?;
         Ok(granted.map(|granted| self.guard(granted, &Span::none())))
     }
@@ -295,7 +295,7 @@ impl<K: LockKind> Lock<K> {
         wait: Wait,
     ) -> Result<Option<LockGuard<K::Token>>, Error> {
         let begun = clock::now();
-        let call = acquire(&self.engine, &self.handle, lease, wait).instrument(span.clone());
+        let call = acquire(&self.of.engine, &self.of.handle, lease, wait).instrument(span.clone());
         // Makes a guard at once: from here on its drop is the undo.
         let acquired = call.await.map(|granted| granted.map(|granted| self.guard(granted, &span)));
         spans::acquired(&span, begun, &acquired);
@@ -304,7 +304,7 @@ impl<K: LockKind> Lock<K> {
 
     fn guard(&self, granted: AcquiredHold, acquired_in: &Span) -> LockGuard<K::Token> {
         let token = Token::of(granted.token);
-        let hold = Hold::new(self.engine.clone(), self.handle.clone(), granted, acquired_in);
+        let hold = Hold::new(self.of.clone(), granted, acquired_in);
         LockGuard::new(hold, token)
     }
 }
@@ -312,7 +312,7 @@ impl<K: LockKind> Lock<K> {
 /// A new owner of the same name, which does not share the original's holds.
 impl<K: LockKind> Clone for Lock<K> {
     fn clone(&self) -> Self {
-        Self::of(self.handle.names.clone(), self.engine.clone())
+        Self::of(self.of.handle.names.clone(), &self.of.engine)
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::acquire::{Wait, forever};
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::guard::ClientHandle;
 use crate::handle::{Handle, Sides};
 use crate::kind::{ReadWrite, ReadWriteKind};
 use crate::lease::Lease;
@@ -126,7 +127,8 @@ pub use guards::{ReadGuard, ReadWriteGuard, WriteGuard};
 /// the lease of a reader; messages come on `redisson_rwlock:{name}`. The queue is in `redlatch_rw_queue:{name}` and
 /// `redlatch_rw_waiting:{name}`, which expire by themselves.
 pub struct ReadWriteLock<K = ReadWrite> {
-    engine: Arc<Engine>,
+    reads: Arc<ClientHandle>,
+    writes: Arc<ClientHandle>,
     sides: Arc<Sides>,
     kind: PhantomData<fn() -> K>,
 }
@@ -134,23 +136,23 @@ pub struct ReadWriteLock<K = ReadWrite> {
 impl<K: ReadWriteKind> ReadWriteLock<K> {
     pub(crate) fn new(engine: Arc<Engine>, name: &str) -> Self {
         let names = engine.names(K::WRITE, name);
-        Self::of(names, engine)
+        Self::of(names, &engine)
     }
 
-    fn of(names: Arc<Names>, engine: Arc<Engine>) -> Self {
+    fn of(names: Arc<Names>, engine: &Arc<Engine>) -> Self {
         let handle = |kind| Arc::new(Handle::new(kind, names.clone(), &engine.possessions));
         // In a forked child a mutex of the parent may be locked for ever, and every call is refused.
         let read = match engine.process.is_this_one() {
             true => engine.readers.of(K::READ, &names, &engine.possessions),
             false => handle(K::READ),
         };
-        let sides = Sides::new(read, handle(K::WRITE));
-        Self { engine, sides: sides.into(), kind: PhantomData }
+        Self::of_sides(engine, Sides::new(read, handle(K::WRITE)).into())
     }
 
     /// The same owner as that of a guard.
-    fn of_guard(engine: &Arc<Engine>, sides: &Arc<Sides>) -> Self {
-        Self { engine: engine.clone(), sides: sides.clone(), kind: PhantomData }
+    fn of_sides(engine: &Arc<Engine>, sides: Arc<Sides>) -> Self {
+        let of = |side: &Arc<Handle>| ClientHandle::new(engine, side.clone());
+        Self { reads: of(&sides.read), writes: of(&sides.write), sides, kind: PhantomData }
     }
 
     /// Acquires the lock to read, waiting for as long as it takes. The lease is the watchdog timeout (30 s), which
@@ -315,21 +317,21 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
     /// The name for which the client made this handle.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.engine.config.without_prefix(self.sides.write.names.key())
+        self.writes.engine.config.without_prefix(self.sides.write.names.key())
     }
 
     /// The id of this handle, for logs: `<uuid of the client>:<number>`. The owner that stands in Redis is that of
     /// the guard.
     #[must_use]
     pub fn owner(&self) -> &str {
-        self.sides.write.id(&self.engine.possessions)
+        self.sides.write.id(&self.writes.engine.possessions)
     }
 }
 
 /// A new owner of the same name, which does not share the original's holds.
 impl<K: ReadWriteKind> Clone for ReadWriteLock<K> {
     fn clone(&self) -> Self {
-        Self::of(self.sides.write.names.clone(), self.engine.clone())
+        Self::of(self.sides.write.names.clone(), &self.writes.engine)
     }
 }
 

@@ -82,7 +82,7 @@ impl Stats {
             oldest_wait: since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since)),
             pending_releases: overview.pending_releases,
             lost_guards: overview.lost_guards,
-            acquired: counters.acquired.get(),
+            acquired: counters.granted.get() + counters.handed_off.get(),
             handed_off: counters.handed_off.get(),
             busy: counters.busy.get(),
             failed: counters.failed.get(),

@@ -51,7 +51,7 @@ impl Question for One<'_> {
     }
 
     fn handed(acquisition: &Acquisition<'_, Self>, granted: AcquiredHold) -> AcquiredHold {
-        acquisition.has_own_reader(&granted.validity);
+        acquisition.has_own_reader(&granted);
         granted
     }
 
@@ -67,7 +67,7 @@ impl Question for One<'_> {
     }
 
     fn join_readers(acquisition: &Acquisition<'_, Self>, passes: bool) -> Option<AcquiredHold> {
-        acquisition.join_readers(passes)
+        acquisition.join_readers(passes, clock::now())
     }
 }
 
@@ -185,7 +185,7 @@ impl Acquisition<'_, One<'_>> {
             Acquired::Granted(tokens) => {
                 self.await_replicas(&mut session).await?;
                 let granted = self.granted(handle, session.possession(), ask, tokens, sent);
-                self.has_own_reader(&granted.validity);
+                self.has_own_reader(&granted);
                 self.entered(handle, session.possession(), true);
                 return Ok(Some(Tried::Granted(granted)));
             }
@@ -224,7 +224,7 @@ impl Acquisition<'_, One<'_>> {
                 Acquired::Granted(tokens) => {
                     self.await_replicas(&mut session).await?;
                     let granted = self.granted(handle, session.possession(), ask, tokens, sent);
-                    self.has_own_reader(&granted.validity);
+                    self.has_own_reader(&granted);
                     self.entered(handle, session.possession(), false);
                     return Ok(Some(Tried::Granted(granted)));
                 }

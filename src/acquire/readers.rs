@@ -2,12 +2,13 @@
 //! reads and writes.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::handle::{Handle, Sides};
-use crate::lease::{Lease, Validity};
+use crate::lease::Lease;
 use crate::possession::{AcquiredHold, Ask, FoundBy, HandleId, Join, Possession};
 use crate::protocol::QueueEntry;
 use crate::wait::{Ticket, Waiter};
@@ -23,12 +24,13 @@ pub(crate) fn read_beside(
     engine: &Engine,
     sides: &Sides,
     lease: Lease,
+    now: Instant,
 ) -> Result<Option<AcquiredHold>, Error> {
     let attempt = engine.events.attempt(&sides.read.names.series, Some(sides.read.kind));
-    let recurs = sides.is_inside(clock::now());
+    let recurs = sides.is_inside(now);
     let one = One { handle: &sides.read, sides: Some(sides), recurs };
-    let granted =
-        Acquisition::new(engine, one, lease, Wait::Once).map(|one| one.join_readers(recurs));
+    let granted = Acquisition::begin(engine, one, lease, Wait::Once, now)
+        .map(|one| one.join_readers(recurs, now));
     match &granted {
         Ok(None) => attempt.forget(),
         _ => attempt.end(&granted),
@@ -128,32 +130,31 @@ impl Acquisition<'_, One<'_>> {
     /// Joins the readers of this client, if there are some. `passes` says that the call need not wait for its turn: its
     /// caller reads already, or it was woken because it came next. Any other has to be the only one
     /// that waits, and the share has to be open.
-    pub(super) fn join_readers(&self, passes: bool) -> Option<AcquiredHold> {
+    pub(super) fn join_readers(&self, passes: bool, now: Instant) -> Option<AcquiredHold> {
         let Self { engine, lease, requested, question: One { handle, sides, .. }, .. } = *self;
         let sides = sides.filter(|_| handle.kind.is_shared())?;
-        let possession = handle.last()?;
         if engine.waiters.is_closed() || !passes && !engine.waiters.lets_in(&handle.names) {
             return None;
         }
-        let now = clock::now();
-        let max_hold = engine.config.max_hold;
-        let (writes_as, writes) = (sides.write.number, sides.writes(now));
         let join = Join {
             handle: handle.number,
             lease,
             requested,
             passes,
-            writes_as,
-            writes,
-            max_hold,
+            writes_as: sides.write.number,
+            writes: sides.writes(now),
+            max_hold: engine.config.max_hold,
             is_let_in: false,
         };
-        let (hold, watch) = {
+        let join_in = |possession: Arc<Possession>| {
             let mut holds = possession.holds.lock();
-            let joined = holds.join(join, now)?;
-            sides.add(&joined.0.1);
-            joined
+            let (hold, watch) = holds.join(join, now)?;
+            sides.add(&hold.1, &possession);
+            drop(holds);
+            Some((possession, hold, watch))
         };
+        let last = sides.readers().and_then(join_in);
+        let (possession, hold, watch) = last.or_else(|| handle.last().and_then(join_in))?;
         if watch {
             engine.watchdog.watch(handle);
         }
@@ -220,10 +221,10 @@ impl Acquisition<'_, One<'_>> {
     }
 
     /// The caller has got a guard, which may read: before other calls of its client ask who reads.
-    pub(super) fn has_own_reader(&self, validity: &Arc<Validity>) {
+    pub(super) fn has_own_reader(&self, granted: &AcquiredHold) {
         let One { handle, sides, .. } = self.question;
         if let Some(sides) = sides.filter(|_| handle.kind.is_shared()) {
-            sides.add(validity);
+            sides.add(&granted.validity, &granted.possession);
         }
     }
 

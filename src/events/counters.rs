@@ -24,11 +24,12 @@ impl Counter {
 /// What has been counted. Of calls that acquire: each counts once, under its outcome.
 #[derive(Default)]
 pub(crate) struct Counters {
-    pub(crate) acquired: Counter,
+    /// By Redis: those that came without a request are `handed_off`.
+    pub(crate) granted: Counter,
     pub(crate) busy: Counter,
     pub(crate) failed: Counter,
     pub(crate) cancelled: Counter,
-    /// Of those that acquired: without a request, from another holder or reader of this client.
+    /// Without a request, from another holder or reader of this client.
     pub(crate) handed_off: Counter,
     /// Calls that were not answered at once, and for how long they waited, in microseconds.
     pub(crate) waited: Counter,
@@ -83,13 +84,10 @@ impl<'a> Attempt<'a> {
 
     pub(crate) fn end(mut self, result: &Result<Option<impl Acquires>, Error>) {
         self.is_over = true;
-        let Counters { acquired, busy, failed, handed_off, .. } = self.counters;
+        let Counters { granted, busy, failed, handed_off, .. } = self.counters;
         let (counter, outcome) = match result {
-            Ok(Some(acquires)) if acquires.is_handed_off() => {
-                handed_off.add(1);
-                (acquired, Outcome::HandedOff)
-            }
-            Ok(Some(_)) => (acquired, Outcome::Granted),
+            Ok(Some(acquires)) if acquires.is_handed_off() => (handed_off, Outcome::HandedOff),
+            Ok(Some(_)) => (granted, Outcome::Granted),
             Ok(None) => (busy, Outcome::Busy),
             Err(error) => (failed, Outcome::of(error)),
         };

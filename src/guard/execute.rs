@@ -91,7 +91,8 @@ impl<T> LockGuard<T> {
 
 impl Hold {
     async fn execute<R: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<R, Error> {
-        let Hold { engine, granted: AcquiredHold { possession, .. }, .. } = self;
+        let Hold { of, granted: AcquiredHold { possession, .. }, .. } = self;
+        let engine = &of.engine;
         let execute = async {
             let (names, owner) = (&possession.names, &possession.id);
             self.execute_all(Execution::new(pipeline, names, owner, &engine.router)?).await
@@ -101,7 +102,8 @@ impl Hold {
     }
 
     async fn execute_all(&self, execution: Execution) -> Result<Vec<Value>, Error> {
-        let Self { engine, granted, .. } = self;
+        let Self { of, granted, .. } = self;
+        let engine = &of.engine;
         let mut session = self.session(granted.longest_lease()).await?;
         session.unanswered = true;
         let replies = session.call.execute(&granted.possession.names, execution).await;

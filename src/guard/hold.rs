@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::task::yield_now;
 use tracing::{Instrument, Span};
@@ -19,10 +19,21 @@ use crate::protocol::Call;
 use crate::releaser::{Left, PossessionSession, Unlock};
 use crate::spans;
 
-pub(crate) struct Hold {
+/// A handle with its client. Its guards keep it: so the watchdog goes on renewing when the caller's handle is dropped.
+/// It counts their references to both, where the threads of other handles count none.
+pub(crate) struct ClientHandle {
     pub(crate) engine: Arc<Engine>,
-    /// Keeps the watchdog renewing, also when the caller's handle is dropped.
-    handle: Arc<Handle>,
+    pub(crate) handle: Arc<Handle>,
+}
+
+impl ClientHandle {
+    pub(crate) fn new(engine: &Arc<Engine>, handle: Arc<Handle>) -> Arc<Self> {
+        Arc::new(Self { engine: engine.clone(), handle })
+    }
+}
+
+pub(crate) struct Hold {
+    pub(crate) of: Arc<ClientHandle>,
     pub(crate) granted: AcquiredHold,
     /// When the caller got it, in milliseconds of [`Engine::uptime`]: it takes no room here.
     acquired: u32,
@@ -32,38 +43,44 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    pub(crate) fn new(
-        engine: Arc<Engine>,
-        handle: Arc<Handle>,
+    pub(crate) fn new(of: Arc<ClientHandle>, granted: AcquiredHold, acquired_in: &Span) -> Self {
+        let now = {
+            let _on = of.engine.host.enter();
+            clock::now()
+        };
+        Self::acquired(of, granted, now, acquired_in)
+    }
+
+    /// One that its caller gets `now`.
+    pub(crate) fn acquired(
+        of: Arc<ClientHandle>,
         granted: AcquiredHold,
+        now: Instant,
         acquired_in: &Span,
     ) -> Self {
-        let acquired = {
-            let _on = engine.host.enter();
-            engine.uptime(clock::now())
-        };
+        let acquired = of.engine.uptime(now);
         let span = {
             let owner = || &*granted.possession.id;
-            spans::Hold::begin(handle.names.key(), owner, acquired_in)
+            spans::Hold::begin(of.handle.names.key(), owner, acquired_in)
         };
-        Self { engine, handle, granted, acquired, unlocking: false, span }
+        Self { of, granted, acquired, unlocking: false, span }
     }
 
     pub(crate) async fn unlock(mut self) -> Result<(), Error> {
         // If this fails, the drop gives the hold back.
-        self.engine.begin_call().map_err(|error| error.about(self.name()))?;
+        self.of.engine.begin_call().map_err(|error| error.about(self.name()))?;
         {
-            let _on = self.engine.host.enter();
+            let _on = self.of.engine.host.enter();
             self.end_span();
         }
-        let key = self.handle.names.key();
-        let server = || self.engine.router.address_of(key);
+        let key = self.of.handle.names.key();
+        let server = || self.of.engine.router.address_of(key);
         let span = spans::release(key, || &self.granted.possession.id, false, server);
-        let host = self.engine.host.clone();
+        let host = self.of.engine.host.clone();
         if span.is_disabled() {
             return host.run(self.release()).await;
         }
-        let process = self.engine.process.clone();
+        let process = self.of.engine.process.clone();
         process.bind(host.run(self.release_in(span))).await
     }
 
@@ -73,7 +90,7 @@ impl Hold {
     }
 
     async fn release(&mut self) -> Result<(), Error> {
-        let mut left = Left::begin(&self.granted, self.handle.kind.is_shared(), clock::now());
+        let mut left = Left::begin(&self.granted, self.of.handle.kind.is_shared(), clock::now());
         if left.stays() {
             // If the future is dropped meanwhile, the drop gives the hold back.
             left = self.stay_for_readers().await;
@@ -87,19 +104,21 @@ impl Hold {
     }
 
     async fn release_left(&self, left: Left) -> Result<(), Error> {
-        let call = Call::new(&self.engine.router, left.begun + self.engine.config.command_timeout);
-        let mut unlock = Unlock::begin(&self.engine.releaser, call, &self.granted, left);
+        let call =
+            Call::new(&self.of.engine.router, left.begun + self.of.engine.config.command_timeout);
+        let mut unlock = Unlock::begin(&self.of.engine.releaser, call, &self.granted, left);
         if unlock.is_handed_off() {
-            let handed_off = self.engine.process.bind(async move { unlock.await_handoff().await });
+            let handed_off =
+                self.of.engine.process.bind(async move { unlock.await_handoff().await });
             return handed_off.await;
         }
-        self.engine.process.bind(async move { unlock.release().await }).await
+        self.of.engine.process.bind(async move { unlock.release().await }).await
     }
 
     /// The last reader of its client stays until the tasks have run that are ready to: one of them that reads joins
     /// it then, and the client need not ask Redis for the lock that it has just released.
     async fn stay_for_readers(&self) -> Left {
-        if !self.engine.waiters.has_next_waiter(&self.handle.names) {
+        if !self.of.engine.waiters.has_next_waiter(&self.of.handle.names) {
             yield_now().await;
         }
         Left::begin(&self.granted, false, clock::now())
@@ -112,16 +131,16 @@ impl Hold {
 
     /// Its guard has gone, or its `unlock` has ended: like this, unless it was lost.
     fn ends(&self, end: End) {
-        self.handle.names.series.held(self.handle.kind, || {
+        self.of.handle.names.series.held(self.of.handle.kind, || {
             let now = clock::now();
-            let held = self.engine.uptime(now).wrapping_sub(self.acquired);
+            let held = self.of.engine.uptime(now).wrapping_sub(self.acquired);
             let end = self.granted.validity.loss(now).map_or(end, End::from);
             (end, Duration::from_millis(held.into()), now)
         });
     }
 
     pub(crate) fn name(&self) -> &str {
-        self.engine.config.without_prefix(self.handle.names.key())
+        self.of.engine.config.without_prefix(self.of.handle.names.key())
     }
 
     pub(crate) fn owner(&self) -> &str {
@@ -130,13 +149,13 @@ impl Hold {
 
     /// For what the client knows by itself. `None` in a forked child, where the hold is its parent's.
     fn local(&self) -> Option<Entered> {
-        self.engine.process.is_this_one().then(|| self.engine.host.enter())
+        self.of.engine.process.is_this_one().then(|| self.of.engine.host.enter())
     }
 
     pub(super) fn hold_at_least(&self, least: Duration) {
         let Some(_on) = self.local() else { return };
         let now = clock::now();
-        let held = self.engine.uptime(now).wrapping_sub(self.acquired);
+        let held = self.of.engine.uptime(now).wrapping_sub(self.acquired);
         let left = least.min(MAX_LEASE).saturating_sub(Duration::from_millis(held.into()));
         self.granted.possession.holds.lock().hold_until(self.granted.hold, now + left);
     }
@@ -150,9 +169,9 @@ impl Hold {
     }
 
     pub(crate) async fn lost(&self) {
-        let process = &self.engine.process;
+        let process = &self.of.engine.process;
         if process.is_this_one() {
-            process.bind(self.engine.host.run(self.granted.validity.lost())).await;
+            process.bind(self.of.engine.host.run(self.granted.validity.lost())).await;
         }
     }
 
@@ -170,7 +189,7 @@ impl Hold {
     /// The lease that it asks for, from now on: a default one, or what is left of its own.
     pub(crate) fn lease_left(&self) -> Result<Lease, Error> {
         self.check()?;
-        let _on = self.engine.host.enter();
+        let _on = self.of.engine.host.enter();
         let lease =
             self.granted.possession.holds.lock().lease_left(self.granted.hold, clock::now());
         lease.ok_or_else(|| self.is_gone())
@@ -179,12 +198,13 @@ impl Hold {
     pub(crate) async fn extend(&self, lease: Duration) -> Result<(), Error> {
         let lease = Lease::Fixed(lease);
         let extend =
-            async { self.extend_to(lease.checked(self.engine.config.watchdog_timeout)?).await };
-        self.engine.call(self.name(), extend).await
+            async { self.extend_to(lease.checked(self.of.engine.config.watchdog_timeout)?).await };
+        self.of.engine.call(self.name(), extend).await
     }
 
     async fn extend_to(&self, lease: Duration) -> Result<(), Error> {
-        let Self { engine, granted, .. } = self;
+        let Self { of, granted, .. } = self;
+        let engine = &of.engine;
         let mut session = self.session(lease).await?;
         granted.asks_for(lease);
         let possession = &granted.possession;
@@ -200,7 +220,8 @@ impl Hold {
 
     /// A session of its possession, in which this hold is valid.
     pub(super) async fn session(&self, lease: Duration) -> Result<PossessionSession<'_>, Error> {
-        let Self { engine, granted, .. } = self;
+        let Self { of, granted, .. } = self;
+        let engine = &of.engine;
         if granted.validity.is_lost() {
             return Err(self.was_lost(Outcome::NotExecuted));
         }
@@ -220,7 +241,7 @@ impl Hold {
     }
 
     pub(super) fn was_lost(&self, outcome: Outcome) -> Error {
-        Error::lost(self.handle.names.key(), self.loss(), outcome)
+        Error::lost(self.of.handle.names.key(), self.loss(), outcome)
     }
 
     pub(crate) async fn run_until_lost<F: Future>(&self, fut: F) -> Result<F::Output, Error> {
@@ -239,7 +260,7 @@ impl Hold {
     pub(crate) fn show(&self, shown: &mut fmt::DebugStruct<'_, '_>) {
         shown.field("name", &self.name()).field("owner", &self.owner());
         // In a forked child a mutex of the parent may be locked for ever.
-        if self.engine.process.is_this_one() {
+        if self.of.engine.process.is_this_one() {
             let holds = self.granted.possession.holds.lock().live_with(self.granted.hold);
             shown.field("holds", &holds);
         }
@@ -257,10 +278,10 @@ impl Drop for Hold {
         let now = clock::now();
         if let Some(loss) = self.granted.validity.unreported_loss(now) {
             let how = "and then its guard was dropped";
-            self.granted.possession.report_loss(&self.engine.events, loss, how, now);
+            self.granted.possession.report_loss(&self.of.engine.events, loss, how, now);
         }
         self.ends(End::Dropped);
-        self.engine.releaser.give_back(&self.granted);
+        self.of.engine.releaser.give_back(&self.granted);
         self.end_span();
     }
 }

@@ -1,20 +1,29 @@
 //! The two sides of a handle of a read-write lock: to write it is an owner of its own, and to read it uses the
 //! handle that all readers of its client share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use crate::lease::Validity;
+use crate::possession::Possession;
 
 use super::Handle;
 
 pub(crate) struct Sides {
     pub(crate) read: Arc<Handle>,
     pub(crate) write: Arc<Handle>,
+    own: Mutex<Own>,
+}
+
+#[derive(Default)]
+struct Own {
     /// Its own guards among those of all readers.
-    own: Mutex<Vec<Arc<Validity>>>,
+    guards: Vec<Arc<Validity>>,
+    /// The possession in which the last one of them was. As a rule the next one is there, too: so it need not ask the
+    /// handle that all readers share.
+    readers: Weak<Possession>,
 }
 
 impl Sides {
@@ -24,7 +33,7 @@ impl Sides {
 
     /// Whether it has a guard that reads.
     pub(crate) fn reads(&self, now: Instant) -> bool {
-        self.own.lock().iter().any(|validity| validity.check(now).is_some())
+        self.own.lock().guards.iter().any(|validity| validity.check(now).is_some())
     }
 
     /// Whether it has a guard that writes.
@@ -37,18 +46,27 @@ impl Sides {
     }
 
     pub(crate) fn is_own(&self, validity: &Arc<Validity>) -> bool {
-        self.own.lock().iter().any(|one| Arc::ptr_eq(one, validity))
+        self.own.lock().guards.iter().any(|one| Arc::ptr_eq(one, validity))
     }
 
-    /// It has got that guard, which reads.
-    pub(crate) fn add(&self, validity: &Arc<Validity>) {
-        self.own.lock().push(validity.clone());
+    /// The possession in which it read last, if that is still known: others may read in another one by now.
+    pub(crate) fn readers(&self) -> Option<Arc<Possession>> {
+        self.own.lock().readers.upgrade()
+    }
+
+    /// It has got that guard, which reads in that possession.
+    pub(crate) fn add(&self, validity: &Arc<Validity>, readers: &Arc<Possession>) {
+        let mut own = self.own.lock();
+        own.guards.push(validity.clone());
+        if own.readers.as_ptr() != Arc::as_ptr(readers) {
+            own.readers = Arc::downgrade(readers);
+        }
     }
 
     pub(crate) fn remove(&self, validity: &Arc<Validity>) {
         let mut own = self.own.lock();
-        if let Some(at) = own.iter().position(|one| Arc::ptr_eq(one, validity)) {
-            own.swap_remove(at);
+        if let Some(at) = own.guards.iter().position(|one| Arc::ptr_eq(one, validity)) {
+            own.guards.swap_remove(at);
         }
     }
 }

@@ -88,8 +88,8 @@ impl<K: LockKind> Lock<K> {
             return Err(error);
         }
         // The work is done, and the client goes on with the release in the background.
-        let of = (self.handle.names.key(), self.owner());
-        self.engine.events.release_unconfirmed(&error, of, clock::now());
+        let of = (self.of.handle.names.key(), self.owner());
+        self.of.engine.events.release_unconfirmed(&error, of, clock::now());
         Ok(value)
     }
 }

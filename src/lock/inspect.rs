@@ -27,8 +27,8 @@ impl<K: LockKind> Lock<K> {
     ///
     /// It only reads; dropping it has no effect.
     pub async fn is_locked(&self) -> Result<bool, Error> {
-        let inspect = async { self.call()?.inspect(&self.handle.names, "").await };
-        let inspected = self.engine.call(self.name(), inspect).await?;
+        let inspect = async { self.call()?.inspect(&self.of.handle.names, "").await };
+        let inspected = self.of.engine.call(self.name(), inspect).await?;
         Ok(inspected.is_some())
     }
 
@@ -65,7 +65,7 @@ impl<K: LockKind> Lock<K> {
     ///
     /// It only reads; dropping it has no effect.
     pub async fn hold_count(&self) -> Result<u32, Error> {
-        let inspected = self.engine.call(self.name(), self.inspect_settled()).await?;
+        let inspected = self.of.engine.call(self.name(), self.inspect_settled()).await?;
         Ok(inspected.map_or(0, |inspected| inspected.count))
     }
 
@@ -86,7 +86,7 @@ impl<K: LockKind> Lock<K> {
     ///
     /// It only reads; dropping it has no effect.
     pub async fn remaining_lease(&self) -> Result<Option<Duration>, Error> {
-        let inspected = self.engine.call(self.name(), self.inspect_settled()).await?;
+        let inspected = self.of.engine.call(self.name(), self.inspect_settled()).await?;
         Ok(inspected.map(|inspected| inspected.remaining.unwrap_or(Duration::MAX)))
     }
 
@@ -108,29 +108,29 @@ impl<K: LockKind> Lock<K> {
     ///
     /// Once the client has sent it, it may take effect even if the future is dropped.
     pub async fn force_unlock(&self) -> Result<bool, Error> {
-        let (handle, grace) = (&self.handle, self.engine.config.fair_grace);
+        let (handle, grace) = (&self.of.handle, self.of.engine.config.fair_grace);
         let free = async { self.call()?.force_unlock(&handle.names, grace).await };
-        let freed = self.engine.call(self.name(), free).await?;
+        let freed = self.of.engine.call(self.name(), free).await?;
         if freed {
-            self.engine.events.freed_by_force(self.handle.names.key());
+            self.of.engine.events.freed_by_force(self.of.handle.names.key());
         }
         Ok(freed)
     }
 
     fn call(&self) -> Result<Call<'_>, Error> {
         self.check_name()?;
-        if self.engine.waiters.is_closed() {
+        if self.of.engine.waiters.is_closed() {
             return Err(Error::closed());
         }
-        let deadline = clock::now() + self.engine.config.command_timeout;
-        Ok(Call::new(&self.engine.router, deadline))
+        let deadline = clock::now() + self.of.engine.config.command_timeout;
+        Ok(Call::new(&self.of.engine.router, deadline))
     }
 
     /// Inspects the lock for a question about this handle. If another handle of this client has
     /// handed the lock off to it, first waits until Redis has confirmed that.
     async fn inspect_settled(&self) -> Result<Option<Inspected>, Error> {
         let mut call = self.call()?;
-        let possession = self.handle.last();
+        let possession = self.of.handle.last();
         let is_unwritten = |holds: &HoldState| holds.is_unwritten();
         if let Some(possession) = possession.as_ref().filter(|one| is_unwritten(&one.holds.lock()))
         {
@@ -144,7 +144,7 @@ impl<K: LockKind> Lock<K> {
             })?);
         }
         // What Redis has for another handle, or for none, is not this one's.
-        let own = possession.filter(|one| one.holds.lock().is_of(self.handle.number));
-        call.inspect(&self.handle.names, own.as_ref().map_or("", |own| &own.id)).await
+        let own = possession.filter(|one| one.holds.lock().is_of(self.of.handle.number));
+        call.inspect(&self.of.handle.names, own.as_ref().map_or("", |own| &own.id)).await
     }
 }

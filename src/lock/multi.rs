@@ -10,7 +10,7 @@ use crate::acquire::{Wait, acquire_all, forever};
 use crate::clock;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::guard::{Hold, MultiGuard};
+use crate::guard::{ClientHandle, Hold, MultiGuard};
 use crate::handle::Handle;
 use crate::join::join_all;
 use crate::kind::Kind;
@@ -269,7 +269,7 @@ impl MultiLock {
 
     fn guard(&self, granted: Vec<AcquiredHold>, acquired_in: &Span) -> MultiGuard {
         let hold = |(handle, granted): (&Arc<Handle>, _)| {
-            Hold::new(self.engine.clone(), handle.clone(), granted, acquired_in)
+            Hold::new(ClientHandle::new(&self.engine, handle.clone()), granted, acquired_in)
         };
         MultiGuard::new(self.handles.iter().zip(granted).map(hold).collect(), &self.name)
     }

@@ -9,7 +9,7 @@ use tracing::{Instrument, Span};
 use crate::acquire::{Wait, acquire_to_read, acquire_to_write, read_beside};
 use crate::clock;
 use crate::error::Error;
-use crate::guard::Hold;
+use crate::guard::{ClientHandle, Hold};
 use crate::handle::Handle;
 use crate::kind::ReadWriteKind;
 use crate::lease::Lease;
@@ -24,12 +24,12 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
         if self.name().is_empty() {
             return Err(Error::invalid("a lock needs a name"));
         }
-        self.sides.write.names.check(&self.engine.router)
+        self.sides.write.names.check(&self.writes.engine.router)
     }
 
     /// How long a call waits that begins now.
     pub(super) fn wait(&self, wait: Duration) -> Wait {
-        let _on = self.engine.host.enter();
+        let _on = self.writes.engine.host.enter();
         Wait::from_now(wait)
     }
 
@@ -46,8 +46,8 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
         {
             return Ok(Some(ReadGuard::reads(self.sides.clone(), hold)));
         }
-        let granted = acquire_to_read(&self.engine, &self.sides, lease, wait);
-        let hold = self.acquire(&self.sides.read, span, granted).await?;
+        let granted = acquire_to_read(&self.writes.engine, &self.sides, lease, wait);
+        let hold = self.acquire(&self.reads, span, granted).await?;
         Ok(hold.map(|hold| ReadGuard::reads(self.sides.clone(), hold)))
     }
 
@@ -57,34 +57,34 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
         wait: Wait,
     ) -> Result<Option<WriteGuard<K>>, Error> {
         let span = self.begin(&self.sides.write)?;
-        let granted = acquire_to_write(&self.engine, &self.sides, lease, wait);
-        let hold = self.acquire(&self.sides.write, span, granted).await?;
+        let granted = acquire_to_write(&self.writes.engine, &self.sides, lease, wait);
+        let hold = self.acquire(&self.writes, span, granted).await?;
         Ok(hold.map(|hold| WriteGuard::writes(self.sides.clone(), hold)))
     }
 
     /// A call begins, with its span.
     fn begin(&self, handle: &Handle) -> Result<Span, Error> {
         // Before the span: the subscriber may have a mutex of its own.
-        self.engine.begin_call().map_err(|error| error.about(self.name()))?;
+        self.writes.engine.begin_call().map_err(|error| error.about(self.name()))?;
         let key = handle.names.key();
-        Ok(spans::acquire(key, || self.owner(), || self.engine.router.address_of(key)))
+        Ok(spans::acquire(key, || self.owner(), || self.writes.engine.router.address_of(key)))
     }
 
     /// Joins the readers of this client, unless the call has to wait. A call without a span only: that would be around
     /// it.
     fn read_beside(&self, lease: Lease, span: &Span) -> Result<Option<Hold>, Error> {
-        let _on = self.engine.host.enter();
-        let granted = read_beside(&self.engine, &self.sides, lease);
+        let _on = self.writes.engine.host.enter();
+        let now = clock::now();
+        let granted = read_beside(&self.writes.engine, &self.sides, lease, now);
         let granted = granted.map_err(|error| error.about(self.name()))?;
-        let (engine, handle) = (&self.engine, &self.sides.read);
-        let hold = |granted| Hold::new(engine.clone(), handle.clone(), granted, span);
+        let hold = |granted| Hold::acquired(self.reads.clone(), granted, now, span);
         Ok(granted.map(hold))
     }
 
     /// Makes a hold of that handle of what is granted.
     async fn acquire(
         &self,
-        handle: &Arc<Handle>,
+        of: &Arc<ClientHandle>,
         span: Span,
         granted: impl Future<Output = Result<Option<AcquiredHold>, Error>> + Send,
     ) -> Result<Option<Hold>, Error> {
@@ -93,11 +93,11 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
             self.check_name()?;
             let granted = granted.await?;
             // Makes a hold at once: from here on its drop is the undo.
-            let hold =
-                |granted| Hold::new(self.engine.clone(), handle.clone(), granted, &acquired_in);
+            let hold = |granted| Hold::new(of.clone(), granted, &acquired_in);
             Ok(granted.map(hold))
         };
-        let call = self.engine.process.bind(self.engine.host.run(self.in_span(span, call)));
+        let call =
+            self.writes.engine.process.bind(self.writes.engine.host.run(self.in_span(span, call)));
         call.await.map_err(|error| error.about(self.name()))
     }
 

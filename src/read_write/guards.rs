@@ -120,13 +120,13 @@ use side::{Reading, Side, Writing};
 impl<K: ReadWriteKind> ReadGuard<K> {
     /// Of a hold that its handle knows as its own.
     pub(super) fn reads(sides: Arc<Sides>, hold: Hold) -> Self {
-        let (validity, process) = (hold.granted.validity.clone(), hold.engine.process.clone());
+        let (validity, process) = (hold.granted.validity.clone(), hold.of.engine.process.clone());
         Self { side: Reading { sides, validity, process, kind: PhantomData }, hold }
     }
 
     /// The owner that reads.
     pub(super) fn lock(&self) -> ReadWriteLock<K> {
-        ReadWriteLock::of_guard(&self.hold.engine, &self.side.sides)
+        ReadWriteLock::of_sides(&self.hold.of.engine, self.side.sides.clone())
     }
 }
 
@@ -137,7 +137,7 @@ impl<K: ReadWriteKind> WriteGuard<K> {
 
     /// The owner that writes.
     pub(super) fn lock(&self) -> ReadWriteLock<K> {
-        ReadWriteLock::of_guard(&self.hold.engine, &self.side.sides)
+        ReadWriteLock::of_sides(&self.hold.of.engine, self.side.sides.clone())
     }
 }
 

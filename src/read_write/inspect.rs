@@ -60,26 +60,26 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
     ///
     /// Once the client has sent it, it may take effect even if the future is dropped.
     pub async fn force_unlock(&self) -> Result<bool, Error> {
-        let (names, grace) = (&self.sides.write.names, self.engine.config.fair_grace);
+        let (names, grace) = (&self.sides.write.names, self.writes.engine.config.fair_grace);
         let free = async { self.call()?.force_unlock(names, grace).await };
-        let freed = self.engine.call(self.name(), free).await?;
+        let freed = self.writes.engine.call(self.name(), free).await?;
         if freed {
-            self.engine.events.freed_by_force(names.key());
+            self.writes.engine.events.freed_by_force(names.key());
         }
         Ok(freed)
     }
 
     async fn mode(&self) -> Result<Option<Mode>, Error> {
         let mode = async { self.call()?.mode(&self.sides.write.names).await };
-        self.engine.call(self.name(), mode).await
+        self.writes.engine.call(self.name(), mode).await
     }
 
     fn call(&self) -> Result<Call<'_>, Error> {
         self.check_name()?;
-        if self.engine.waiters.is_closed() {
+        if self.writes.engine.waiters.is_closed() {
             return Err(Error::closed());
         }
-        let deadline = clock::now() + self.engine.config.command_timeout;
-        Ok(Call::new(&self.engine.router, deadline))
+        let deadline = clock::now() + self.writes.engine.config.command_timeout;
+        Ok(Call::new(&self.writes.engine.router, deadline))
     }
 }

@@ -150,18 +150,8 @@ struct Acquisition<'a, Q> {
 impl<'a, Q: Question> Acquisition<'a, Q> {
     /// Checks the lease, before any I/O.
     fn new(engine: &'a Engine, question: Q, lease: Lease, wait: Wait) -> Result<Self, Error> {
-        Self::begin(engine, question, lease, wait, clock::now())
-    }
-
-    fn begin(
-        engine: &'a Engine,
-        question: Q,
-        lease: Lease,
-        wait: Wait,
-        begun: Instant,
-    ) -> Result<Self, Error> {
         let requested = lease.checked(engine.config.watchdog_timeout)?;
-        Ok(Self { engine, question, lease, requested, wait, begun })
+        Ok(Self { engine, question, lease, requested, wait, begun: clock::now() })
     }
 
     /// Whether each of the handles holds its lock already. A reader of which its caller is none waits for its turn.

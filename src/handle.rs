@@ -114,7 +114,11 @@ impl Handle {
         max_hold: Duration,
     ) -> Option<(Arc<Possession>, Renewal)> {
         let mut state = self.state.lock();
-        let last = state.last.clone()?;
+        let Some(last) = state.last.clone() else {
+            // It is about to ask for its next possession, and watches that when it has it.
+            state.watched = false;
+            return None;
+        };
         let found = last.holds.lock().renewal(self.number, now, period, max_hold);
         state.watched = matches!(found, Renewal::Due { .. } | Renewal::NotBefore(_));
         Some((last, found))

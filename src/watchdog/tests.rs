@@ -6,8 +6,10 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::kind::Kind;
+use crate::lease::Lease;
 use crate::possession::Possessions;
 use crate::protocol::Names;
+use crate::token::TokenBlock;
 
 use crate::tests::explore::{explore, fault, some_time};
 use crate::tests::parts::losses;
@@ -102,4 +104,31 @@ fn a_start_that_is_told_only_to_a_driver_that_waits_is_seen_to_be_lost() {
 fn a_start_that_is_told_only_to_a_driver_that_idles_is_seen_to_be_lost() {
     let said = fault(|| block_on(play(InsertIf::IfItIdles)));
     assert!(said.contains("deadlock"), "{said}");
+}
+
+/// The client's thread looks at a handle that is due while a call of it has yet to ask for its next possession.
+#[test]
+fn a_handle_that_is_due_between_two_possessions_is_watched_again() {
+    let possessions = Arc::new(Possessions::default());
+    let names = Arc::new(Names::new("", "lock"));
+    let (handle, now) = (Handle::new(Kind::Reentrant, names, &possessions), clock::now());
+    let acquire = |possession: &Arc<Possession>| {
+        let ask = handle.asks_for(possession).expect("it holds no other");
+        let (lease, tokens) = (Lease::Watchdog, TokenBlock::default());
+        let (hold, ..) = possession.holds.lock().granted(ask, lease, HOUR, tokens, now);
+        (hold, handle.start_watching())
+    };
+    let first = handle.begins(&possessions);
+    let (hold, due) = acquire(&first);
+    assert!(due.is_some());
+    {
+        let mut holds = first.holds.lock();
+        holds.give_back(hold);
+        let pending = holds.pending(now, HOUR).expect("a release");
+        holds.release_confirmed(pending);
+    }
+    let next = handle.begins(&possessions);
+    assert!(handle.renewal(now, HOUR, Duration::MAX).is_none());
+    let (_, due) = acquire(&next);
+    assert!(due.is_some(), "the watchdog renews it");
 }

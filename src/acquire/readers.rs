@@ -29,8 +29,11 @@ pub(crate) fn read_beside(
     let attempt = engine.events.attempt(&sides.read.names.series, Some(sides.read.kind));
     let recurs = sides.is_inside(now);
     let one = One { handle: &sides.read, sides: Some(sides), recurs };
-    let granted = Acquisition::begin(engine, one, lease, Wait::Once, now)
-        .map(|one| one.join_readers(recurs, now));
+    let granted = lease.checked(engine.config.watchdog_timeout).map(|requested| {
+        let (wait, begun) = (Wait::Once, now);
+        let acquisition = Acquisition { engine, question: one, lease, requested, wait, begun };
+        acquisition.join_readers(recurs, now)
+    });
     match &granted {
         Ok(None) => attempt.forget(),
         _ => attempt.end(&granted),

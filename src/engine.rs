@@ -116,10 +116,18 @@ impl Engine {
     /// For callers, before they touch anything shared: an error in every process but the client's own,
     /// and outside of a runtime. With the first call a lazy client begins to connect.
     pub(crate) fn begin_call(&self) -> Result<(), Error> {
+        if self.process.is_this_one() {
+            check_runtime()?;
+        }
+        self.begin_local_call()
+    }
+
+    /// The same for a call that may send no request: the caller has to [check the runtime](check_runtime) before it does.
+    /// To ask for the runtime counts references to it, which all its threads share.
+    pub(crate) fn begin_local_call(&self) -> Result<(), Error> {
         if !self.process.is_this_one() {
             return Err(Error::another_process());
         }
-        check_runtime()?;
         self.parts.begin_to_connect();
         Ok(())
     }
@@ -319,11 +327,7 @@ impl Parts {
 }
 
 /// Connections need a runtime that drives them.
-fn check_runtime() -> Result<(), Error> {
-    // To ask for the handle counts references to it, which all threads of the runtime share.
-    if tokio::task::try_id().is_some() {
-        return Ok(());
-    }
+pub(crate) fn check_runtime() -> Result<(), Error> {
     let outside = |_| Error::invalid("outside of a Tokio runtime: await this call inside one");
     Handle::try_current().map(drop).map_err(outside)
 }

@@ -98,6 +98,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "metrics",
             "host",
             "join",
+            "ready",
             "engine",
             "releaser",
             "handle",

@@ -2,7 +2,7 @@
 //! reads and writes.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::engine::Engine;
@@ -146,7 +146,7 @@ impl Acquisition<'_, One<'_>> {
             passes,
             writes_as: sides.write.number,
             writes: sides.writes(now),
-            max_hold: engine.config.max_hold,
+            has_limit: engine.config.max_hold < Duration::MAX,
             is_let_in: false,
         };
         let join_in = |possession: Arc<Possession>| {
@@ -172,7 +172,7 @@ impl Acquisition<'_, One<'_>> {
     /// release it before the last one has come.
     pub(super) fn let_readers_in(&self, possession: &Arc<Possession>) {
         let Self { engine, question: One { handle, .. }, .. } = *self;
-        let (now, max_hold) = (clock::now(), engine.config.max_hold);
+        let (now, has_limit) = (clock::now(), engine.config.max_hold < Duration::MAX);
         let readers = engine.waiters.take_readers(handle, now, |waiter| {
             let Waiter { lease, requested, .. } = *waiter;
             // Beside a writer only its own handle reads, and that one does not wait.
@@ -184,7 +184,7 @@ impl Acquisition<'_, One<'_>> {
                 passes: true,
                 writes_as,
                 writes,
-                max_hold,
+                has_limit,
                 is_let_in: true,
             };
             let (hold, _) = possession.holds.lock().join(join, now)?;

@@ -4,11 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::task::yield_now;
 use tracing::{Instrument, Span};
 
 use crate::clock;
-use crate::engine::Engine;
+use crate::engine::{Engine, check_runtime};
 use crate::error::{Error, Loss, Outcome};
 use crate::handle::Handle;
 use crate::host::Entered;
@@ -16,6 +15,7 @@ use crate::lease::{Lease, MAX_LEASE};
 use crate::metrics::End;
 use crate::possession::{AcquiredHold, FoundBy};
 use crate::protocol::Call;
+use crate::ready::let_ready_tasks_run;
 use crate::releaser::{Left, PossessionSession, Unlock};
 use crate::spans;
 
@@ -66,9 +66,22 @@ impl Hold {
         Self { of, granted, acquired, unlocking: false, span }
     }
 
-    pub(crate) async fn unlock(mut self) -> Result<(), Error> {
+    pub(crate) async fn unlock(self) -> Result<(), Error> {
+        self.unlock_side((), |()| {}).await
+    }
+
+    /// The same, where its handle has a `side` of a lock that it leaves with the hold.
+    pub(crate) async fn unlock_side<S: Sync>(
+        mut self,
+        side: S,
+        leaves: fn(&S),
+    ) -> Result<(), Error> {
         // If this fails, the drop gives the hold back.
-        self.of.engine.begin_call().map_err(|error| error.about(self.name()))?;
+        let begun = match self.of.handle.kind.is_shared() {
+            true => self.of.engine.begin_local_call(),
+            false => self.of.engine.begin_call(),
+        };
+        begun.map_err(|error| error.about(self.name()))?;
         {
             let _on = self.of.engine.host.enter();
             self.end_span();
@@ -76,29 +89,34 @@ impl Hold {
         let key = self.of.handle.names.key();
         let server = || self.of.engine.router.address_of(key);
         let span = spans::release(key, || &self.granted.possession.id, false, server);
-        let host = self.of.engine.host.clone();
+        let (host, process) = (self.of.engine.host.clone(), self.of.engine.process.clone());
         if span.is_disabled() {
-            return host.run(self.release()).await;
+            return host.run(self.release(|| leaves(&side))).await;
         }
-        let process = self.of.engine.process.clone();
-        process.bind(host.run(self.release_in(span))).await
+        process.bind(host.run(self.release_in(span, || leaves(&side)))).await
     }
 
-    async fn release_in(&mut self, span: Span) -> Result<(), Error> {
-        let released = self.release().instrument(span.clone()).await;
+    async fn release_in(&mut self, span: Span, leaves_side: impl Fn() + Copy) -> Result<(), Error> {
+        let released = self.release(leaves_side).instrument(span.clone()).await;
         released.inspect_err(|error| spans::failed(&span, error))
     }
 
-    async fn release(&mut self) -> Result<(), Error> {
-        let mut left = Left::begin(&self.granted, self.of.handle.kind.is_shared(), clock::now());
+    async fn release(&mut self, leaves_side: impl Fn() + Copy) -> Result<(), Error> {
+        let is_shared = self.of.handle.kind.is_shared();
+        let mut left = Left::begin(&self.granted, is_shared, clock::now(), leaves_side);
         if left.stays() {
             // If the future is dropped meanwhile, the drop gives the hold back.
-            left = self.stay_for_readers().await;
+            self.stay_for_readers().await;
+            left = left.goes(&self.granted, clock::now(), leaves_side);
         }
-        self.unlocking = true;
-        let released = match left.is_over(&self.granted) {
-            Some(result) => result,
-            None => self.release_left(left).await,
+        let released = if let Some(result) = left.is_over(&self.granted) {
+            self.unlocking = true;
+            result
+        } else if is_shared && let Err(error) = check_runtime() {
+            Err(error)
+        } else {
+            self.unlocking = true;
+            self.release_left(left).await
         };
         released.map_err(|error| error.about(self.name()))
     }
@@ -115,13 +133,13 @@ impl Hold {
         self.of.engine.process.bind(async move { unlock.release().await }).await
     }
 
-    /// The last reader of its client stays until the tasks have run that are ready to: one of them that reads joins
-    /// it then, and the client need not ask Redis for the lock that it has just released.
-    async fn stay_for_readers(&self) -> Left {
-        if !self.of.engine.waiters.has_next_waiter(&self.of.handle.names) {
-            yield_now().await;
+    /// The last reader of its client stays until other tasks have run that are ready to: one of them that reads joins
+    /// it then, and the client need not ask Redis for the lock that it has just released. Where a call waits, no reader
+    /// would join.
+    async fn stay_for_readers(&self) {
+        if self.of.engine.waiters.lets_in(&self.of.handle.names) {
+            let_ready_tasks_run().await;
         }
-        Left::begin(&self.granted, false, clock::now())
     }
 
     fn end_span(&mut self) {

@@ -13,8 +13,9 @@
 //! 4. **Beside a writer no other handle reads.** A handle that reads and writes has a guard here, and Redis lets
 //!    all readers of the client in as one. So from before the request that brings the two together, until Redis
 //!    has released the writer, only a reader of that handle joins.
-//! 5. **The last reader stays until the tasks have run that are ready to**, while the share is open. So many that read for
-//!    a short time, again and again, are one hold in Redis and not one after the other.
+//! 5. **The last reader stays for those that are about to come**, while the share is open: its `unlock` goes to the end
+//!    of the tasks that are ready to run. So many that read for a short time, again and again, are one hold in Redis and
+//!    not one after the other. Meanwhile its lease is not renewed, as below.
 //! 6. **A reader can be let in before its call goes on** (see [`crate::acquire`]). Until then the watchdog does not
 //!    renew its lease, as that of a hand-off: a call that is never polled again does not keep a writer out for ever.
 
@@ -74,8 +75,8 @@ pub(crate) struct Join {
     /// Its handle where that writes, and whether it does.
     pub(crate) writes_as: HandleId,
     pub(crate) writes: bool,
-    /// For how long the watchdog renews a lease.
-    pub(crate) max_hold: Duration,
+    /// There is a limit to how long the watchdog renews a lease.
+    pub(crate) has_limit: bool,
     /// It has yet to go on, and is let in meanwhile.
     pub(crate) is_let_in: bool,
 }
@@ -186,11 +187,11 @@ impl HoldState {
         even && !self.over && self.live.iter().any(|hold| hold.validity.check(now).is_some())
     }
 
-    /// A guard gives its hold back. The last reader stays if it `may_stay`, and another one may join it.
+    /// A guard gives its hold back. The last reader stays if it `may_stay`, and another one may join it. The watchdog
+    /// does not renew its lease meanwhile: an `unlock` that is never polled again keeps no writer out for ever.
     pub(crate) fn leave(&mut self, hold: HoldId, may_stay: bool, now: Instant) -> Leaves {
-        let is_last = self.live.len() == 1 && !self.over;
-        let is_open = || self.shared.as_ref().is_some_and(|shared| shared.is_open(now));
-        if may_stay && is_last && is_open() {
+        if may_stay && let Some(last) = self.last_of_open_share(now) {
+            last.unclaimed = true;
             return Leaves::Nobody;
         }
         match self.give_back(hold) {
@@ -198,6 +199,13 @@ impl HoldState {
             true if self.is_shared_still(now) => Leaves::Readers,
             true => Leaves::Release,
         }
+    }
+
+    /// The last reader, if another handle may join it.
+    fn last_of_open_share(&mut self, now: Instant) -> Option<&mut Hold> {
+        let shared = self.shared.as_ref().filter(|shared| shared.is_open(now))?;
+        let joins = !self.over && self.live.len() == 1 && shared.writer().is_none();
+        self.live.first_mut().filter(|_| joins)
     }
 
     /// Whether Redis keeps the lock for longer than the guards need that are left (invariant 3).
@@ -210,7 +218,7 @@ impl HoldState {
     /// Lets a reader join, if that needs no request. Says, too, whether the caller has to see to it that the watchdog
     /// renews its lease: that of another reader is renewed as a rule, and both are one in Redis.
     pub(crate) fn join(&mut self, join: Join, now: Instant) -> Option<(NewHold, bool)> {
-        let Join { handle, lease, requested, passes, writes_as, writes, max_hold, is_let_in } =
+        let Join { handle, lease, requested, passes, writes_as, writes, has_limit, is_let_in } =
             join;
         let shared = self.shared.as_ref()?;
         let is_beside = match shared.writer() {
@@ -230,7 +238,6 @@ impl HoldState {
         let own = valid_until(now, requested);
         let mut live = self.live.iter();
         let watched = live.any(|hold| hold.is_watched() && hold.validity.check(now).is_some());
-        let mut is_renewed = watched;
         if lease == Lease::Watchdog {
             if !watched && own <= until {
                 // Its lease is in force, and is renewed a period from now.
@@ -239,10 +246,8 @@ impl HoldState {
                 // Else the next renewal is in time for it, as for one that joins those that are renewed.
                 return None;
             }
-            if max_hold < Duration::MAX {
-                let from = self.rare().renewed_from.replace(now);
-                is_renewed &=
-                    from.is_some_and(|from| now.saturating_duration_since(from) < max_hold);
+            if has_limit {
+                self.rare().renewed_from = Some(now);
             }
         } else if own > until {
             return None;
@@ -250,7 +255,7 @@ impl HoldState {
         self.has_lease(lease);
         let added = self.add(lease, Arc::new(Validity::new(own.min(until))));
         self.live.iter_mut().rev().take(1).for_each(|hold| hold.unclaimed = is_let_in);
-        Some((added, lease == Lease::Watchdog && !is_renewed))
+        Some((added, lease == Lease::Watchdog && (!watched || has_limit)))
     }
 
     /// The call that was handed that hold, or let in with it, has it now.
@@ -260,7 +265,7 @@ impl HoldState {
         let is_it = |live: &&mut Hold| live.number == hold && live.unclaimed;
         if let Some(live) = self.live.iter_mut().find(is_it) {
             live.unclaimed = false;
-            // The others were renewed meanwhile, and all of them are one hold in Redis.
+            // The others may have been renewed meanwhile, and all of them are one hold in Redis.
             if let Some(until) = until.filter(|_| live.lease == Lease::Watchdog) {
                 live.validity.extend(until, now);
             }

@@ -8,6 +8,7 @@ use tracing::{Instrument, Span};
 
 use crate::acquire::{Wait, acquire_to_read, acquire_to_write, read_beside};
 use crate::clock;
+use crate::engine::check_runtime;
 use crate::error::Error;
 use crate::guard::{ClientHandle, Hold};
 use crate::handle::Handle;
@@ -39,12 +40,12 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
         wait: Wait,
     ) -> Result<Option<ReadGuard<K>>, Error> {
         let span = self.begin(&self.sides.read)?;
-        // A task that only joins readers would never let another one run.
-        consume_budget().await;
-        if span.is_disabled()
-            && let Some(hold) = self.read_beside(lease, &span)?
-        {
-            return Ok(Some(ReadGuard::reads(self.sides.clone(), hold)));
+        if span.is_disabled() {
+            // A task that only joins readers would never let another one run.
+            consume_budget().await;
+            if let Some(hold) = self.read_beside(lease, &span)? {
+                return Ok(Some(ReadGuard::reads(self.sides.clone(), hold)));
+            }
         }
         let granted = acquire_to_read(&self.writes.engine, &self.sides, lease, wait);
         let hold = self.acquire(&self.reads, span, granted).await?;
@@ -65,7 +66,7 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
     /// A call begins, with its span.
     fn begin(&self, handle: &Handle) -> Result<Span, Error> {
         // Before the span: the subscriber may have a mutex of its own.
-        self.writes.engine.begin_call().map_err(|error| error.about(self.name()))?;
+        self.writes.engine.begin_local_call().map_err(|error| error.about(self.name()))?;
         let key = handle.names.key();
         Ok(spans::acquire(key, || self.owner(), || self.writes.engine.router.address_of(key)))
     }
@@ -88,6 +89,7 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
         span: Span,
         granted: impl Future<Output = Result<Option<AcquiredHold>, Error>> + Send,
     ) -> Result<Option<Hold>, Error> {
+        check_runtime().map_err(|error| error.about(self.name()))?;
         let acquired_in = span.clone();
         let call = async move {
             self.check_name()?;

@@ -78,6 +78,10 @@ mod side {
     pub trait Side: Send + Sync + 'static {
         #[doc(hidden)]
         fn guard() -> &'static str;
+
+        /// Its guard gives its hold back.
+        #[doc(hidden)]
+        fn leave(&self) {}
     }
 
     /// That a handle has a guard that reads.
@@ -98,7 +102,7 @@ mod side {
         fn drop(&mut self) {
             // In a forked child a mutex of the parent may be locked for ever.
             if self.process.is_this_one() {
-                self.sides.remove(&self.validity);
+                self.leave();
             }
         }
     }
@@ -106,6 +110,10 @@ mod side {
     impl<K: ReadWriteKind> Side for Reading<K> {
         fn guard() -> &'static str {
             K::READ.name_of_guard()
+        }
+
+        fn leave(&self) {
+            self.sides.remove(&self.validity);
         }
     }
 
@@ -145,7 +153,7 @@ impl<S: Side> ReadWriteGuard<S> {
     /// Gives this hold back. The last one of a handle that writes, or of this client's readers, frees the lock or hands
     /// it off to the next writer of this client, and waits until Redis has confirmed that: one round trip. To give back
     /// another reader is local, and says what the client knows; another hold of a writer takes a round trip, too. The last
-    /// reader first lets the tasks run that are ready to: one of them that reads joins it, and is the last one then. Where a
+    /// reader first lets other tasks run: one that is ready to read joins it, and is the last one then. Where a
     /// reader with a longer lease goes, and its handle writes, the client sends one more request in the background, for the
     /// lease of the writer.
     ///
@@ -163,8 +171,7 @@ impl<S: Side> ReadWriteGuard<S> {
     /// in the background.
     pub async fn unlock(self) -> Result<(), Error> {
         let Self { side, hold } = self;
-        drop(side);
-        hold.unlock().await
+        hold.unlock_side(side, S::leave).await
     }
 
     /// The owner in Redis that has this hold: `<uuid of the client>:<number>`, and `:write` behind it if it writes. All

@@ -1,6 +1,6 @@
 //! An `unlock`: gives a hold back, and waits until Redis has confirmed that.
 //!
-//! 1. Before the first await, it removes the hold from the hold state, and hands the lock off if a
+//! 1. Before the first await, but for the last reader of a client, which may stay for a moment, it removes the hold from the hold state, and hands the lock off if a
 //!    waiter of this client can take it. From there on the client's thread asks Redis whether the hold was
 //!    there to its end, or the drop of the [`PossessionSession`] enqueues the release.
 //! 2. To wait for the confirmation of a hand-off takes a small future, to ask Redis a large one. The
@@ -31,17 +31,37 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// Gives the hold back, unless it is that of the last reader, and `may_stay`.
-    pub(crate) fn begin(granted: &AcquiredHold, may_stay: bool, begun: Instant) -> Self {
+    /// Gives the hold back, unless it is that of the last reader, and `may_stay`. In the same step, `leaves_side` has its
+    /// handle read no more.
+    pub(crate) fn begin(
+        granted: &AcquiredHold,
+        may_stay: bool,
+        begun: Instant,
+        leaves_side: impl FnOnce(),
+    ) -> Self {
         let AcquiredHold { possession, hold, validity, .. } = granted;
         let ran_out = validity.check(begun).is_none();
-        let leaves = possession.holds.lock().leave(*hold, may_stay, begun);
+        let mut holds = possession.holds.lock();
+        let leaves = holds.leave(*hold, may_stay, begun);
+        if leaves != Leaves::Nobody {
+            leaves_side();
+        }
         Self { begun, leaves, ran_out }
     }
 
     /// Whether it has yet to be given back.
     pub(crate) fn stays(self) -> bool {
         self.leaves == Leaves::Nobody
+    }
+
+    /// It has stayed, and gives its hold back now. That lock was not lost when `unlock` was called.
+    pub(crate) fn goes(
+        self,
+        granted: &AcquiredHold,
+        now: Instant,
+        leaves_side: impl FnOnce(),
+    ) -> Self {
+        Self { ran_out: self.ran_out, ..Self::begin(granted, false, now, leaves_side) }
     }
 
     /// The hold state still counted the hold.

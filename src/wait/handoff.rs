@@ -58,6 +58,7 @@ impl Waiters {
         }
         let taken = takes(&waiter)?;
         queues.record_hand_off(names, ticket, waiter.requested);
+        self.waiting.store(queues.cx.waiting, Ordering::Release);
         let mut effects = queues.take_effects();
         if !ends_soon {
             effects.wake.clear();

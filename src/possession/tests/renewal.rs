@@ -173,7 +173,7 @@ fn joins(story: &Story, is_let_in: bool) -> Option<NewHold> {
         passes: true,
         writes_as: 0,
         writes: false,
-        max_hold: Duration::MAX,
+        has_limit: false,
         is_let_in,
     };
     story.holds().join(join, story.now).map(|(hold, _)| hold)

@@ -65,6 +65,57 @@ async fn the_last_reader_stays_for_a_task_that_is_ready_to_read() {
     }
 }
 
+/// A reader whose `unlock` stays is a guard like any other to its handle, until it has given its hold back.
+#[tokio::test(start_paused = true)]
+async fn a_handle_writes_beside_a_reader_of_its_own_that_stays() {
+    let redis = Redis::new();
+    let lock = redis.client().read_write_lock("config");
+    let mut leaves = task::spawn(lock.read().await.unwrap().unlock());
+    assert!(leaves.poll().is_pending());
+    let reads = lock.read().await.unwrap();
+    let writes = timeout(ms(1_000), lock.write()).await.expect("it need not wait").unwrap();
+    leaves.await.unwrap();
+    writes.unlock().await.unwrap();
+    reads.unlock().await.unwrap();
+    assert_eq!(keys(&redis), [""; 0]);
+}
+
+/// The watchdog renews no reader that stays.
+#[tokio::test(start_paused = true)]
+async fn an_unlock_that_is_never_polled_again_keeps_writers_out_for_its_lease_only() {
+    for each_way in [1, 50].map(ms) {
+        let redis = Redis::new();
+        redis.delay(each_way);
+        let client = redis.builder().watchdog_timeout(ms(3_000)).connect().await.unwrap();
+        let other = redis.client().read_write_lock("config");
+        let reads = client.read_write_lock("config").read().await.unwrap();
+        let mut leaves = task::spawn(reads.unlock());
+        assert!(leaves.poll().is_pending());
+        let begun = Instant::now();
+        let writes = timeout(ms(10_000), other.write()).await.expect("its turn").unwrap();
+        assert!(begun.elapsed() <= ms(3_000) + 6 * each_way, "{:?}", begun.elapsed());
+        assert_eq!(leaves.await.unwrap_err().kind(), ErrorKind::Lost);
+        writes.unlock().await.unwrap();
+    }
+}
+
+/// Its deadline passes while its `unlock` stays, and Redis says that the hold was there to its end.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_stays_past_its_deadline_was_not_lost_when_it_left() {
+    let redis = Redis::new();
+    let client = redis.client();
+    let lock = client.read_write_lock("config");
+    let reads = lock.try_read(ms(0), ms(10_000)).await.unwrap().unwrap();
+    sleep(reads.remaining() - ms(5)).await;
+    // It asks Redis, which says that no other client waits.
+    client.read_write_lock("config").read().await.unwrap().unlock().await.unwrap();
+    let mut leaves = task::spawn(reads.unlock());
+    assert!(leaves.poll().is_pending());
+    sleep(ms(10)).await;
+    leaves.await.unwrap();
+    assert_eq!(keys(&redis), [""; 0]);
+}
+
 /// It awaits nothing that is not there.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_joins_readers_again_and_again_lets_others_run() {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::kind::Kind;
-use crate::possession::{Ask, HandleId, Possession, Possessions, Renewal};
+use crate::possession::{Ask, HandleId, Id, Possession, Possessions, Renewal};
 use crate::protocol::Names;
 
 mod readers;
@@ -23,21 +23,17 @@ pub(crate) struct Handle {
     pub(crate) names: Arc<Names>,
     pub(crate) number: HandleId,
     /// Made for the first who asks.
-    id: OnceLock<Box<str>>,
+    id: OnceLock<Box<Id>>,
     /// How many of its calls wait in the queue: when one of them has the lock, the others nest.
     pub(crate) waiting: AtomicU32,
     /// Whether the log has a warning about it.
     sharing_reported: AtomicBool,
     own_wait_reported: AtomicBool,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
+    /// Whether the watchdog has this handle on its schedule. It changes under the mutex of `last` only, and has no room
+    /// there.
+    watched: AtomicBool,
     /// The possession in which it was inside last, or for which it asks.
-    last: Option<Arc<Possession>>,
-    /// Whether the watchdog has this handle on its schedule.
-    watched: bool,
+    last: Mutex<Option<Arc<Possession>>>,
 }
 
 impl Handle {
@@ -51,36 +47,35 @@ impl Handle {
             waiting: AtomicU32::new(0),
             sharing_reported: AtomicBool::new(false),
             own_wait_reported: AtomicBool::new(false),
-            state: Mutex::default(),
+            watched: AtomicBool::new(false),
+            last: Mutex::default(),
         }
     }
 
     /// For logs, and for users to tell handles apart. It never stands in Redis.
     pub(crate) fn id(&self, possessions: &Possessions) -> &str {
-        self.id.get_or_init(|| possessions.id_of(self.number).to_string().into())
+        self.id.get_or_init(|| possessions.id_of(self.number).into())
     }
 
     /// A possession to ask for, in the memory of the last one, if that has ended.
     pub(crate) fn begins(&self, possessions: &Arc<Possessions>) -> Arc<Possession> {
-        let mut state = self.state.lock();
         let is_own = |last: &mut Arc<Possession>| last.holds.lock().is_of(self.number);
-        let spare = state.last.take_if(|last| !is_own(last));
-        drop(state);
+        let spare = self.last.lock().take_if(|last| !is_own(last));
         possessions.begin(self.kind, &self.names, spare)
     }
 
     /// It is inside that possession from now on.
     pub(crate) fn enter(&self, possession: &Arc<Possession>) {
-        let before = self.state.lock().last.replace(possession.clone());
+        let before = self.last.lock().replace(possession.clone());
         drop(before);
     }
 
     /// It asks for that possession, which has its permit. `None` if it holds another one meanwhile, or asks for
     /// it, or has yet to release it: that comes first.
     pub(crate) fn asks_for(&self, possession: &Arc<Possession>) -> Option<Ask> {
-        let mut state = self.state.lock();
+        let mut last = self.last.lock();
         let is_own = |last: &Arc<Possession>| last.holds.lock().is_of(self.number);
-        if state.last.as_ref().is_some_and(is_own) {
+        if last.as_ref().is_some_and(is_own) {
             return None;
         }
         let ask = {
@@ -88,22 +83,22 @@ impl Handle {
             holds.set_shared(self.kind.is_shared());
             holds.ask_first(self.number)
         };
-        let before = state.last.replace(possession.clone());
-        drop(state);
+        let before = last.replace(possession.clone());
+        drop(last);
         drop(before);
         Some(ask)
     }
 
     /// The possession in which it was inside last, or for which it asks.
     pub(crate) fn last(&self) -> Option<Arc<Possession>> {
-        self.state.lock().last.clone()
+        self.last.lock().clone()
     }
 
     /// If the watchdog must put this handle on its schedule: from when its period counts.
     pub(crate) fn start_watching(&self) -> Option<Instant> {
-        let mut state = self.state.lock();
-        let since = state.last.as_ref()?.holds.lock().watched_since(self.number)?;
-        (!std::mem::replace(&mut state.watched, true)).then_some(since)
+        let last = self.last.lock();
+        let since = last.as_ref()?.holds.lock().watched_since(self.number)?;
+        (!self.watched.swap(true, Ordering::Relaxed)).then_some(since)
     }
 
     /// The watchdog checks this handle, which it renews for no longer than `max_hold`.
@@ -113,15 +108,16 @@ impl Handle {
         period: Duration,
         max_hold: Duration,
     ) -> Option<(Arc<Possession>, Renewal)> {
-        let mut state = self.state.lock();
-        let Some(last) = state.last.clone() else {
+        let last = self.last.lock();
+        let Some(possession) = last.clone() else {
             // It is about to ask for its next possession, and watches that when it has it.
-            state.watched = false;
+            self.watched.store(false, Ordering::Relaxed);
             return None;
         };
-        let found = last.holds.lock().renewal(self.number, now, period, max_hold);
-        state.watched = matches!(found, Renewal::Due { .. } | Renewal::NotBefore(_));
-        Some((last, found))
+        let found = possession.holds.lock().renewal(self.number, now, period, max_hold);
+        let is_watched = matches!(found, Renewal::Due { .. } | Renewal::NotBefore(_));
+        self.watched.store(is_watched, Ordering::Relaxed);
+        Some((possession, found))
     }
 
     /// The possession in which it holds the lock now.

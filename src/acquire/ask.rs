@@ -106,9 +106,6 @@ impl<'a, Q> Acquisition<'a, Q> {
             let possession = handle.begins(&self.engine.possessions);
             let mut session = self.session(possession.clone(), deadline);
             session.acquire_permit(now).await?;
-            if self.engine.waiters.is_closed() {
-                return Err(Error::closed());
-            }
             // Unless another call of this handle, or a hand-off, came first.
             if let Some(ask) = handle.asks_for(&possession) {
                 return self.unless_closed(session, ask);

@@ -6,6 +6,7 @@
 
 use redlatch::kind::LockKind;
 use redlatch::test_util::Redis;
+use tokio_test::task;
 
 use crate::prelude::*;
 
@@ -307,4 +308,26 @@ async fn the_next_in_a_queue_is_told_of_a_lease_that_ends_within_the_grace() {
             guard.unlock().await.unwrap();
         }
     }
+}
+
+/// The deadline of the nested guard passes while its call waits for one of the outer guard. Redis has the lock for
+/// that one, and would execute it.
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_an_earlier_execution_is_not_executed_after_the_loss() {
+    let redis = Redis::new();
+    let lock = redis.client().lock("late");
+    let outer = lock.lock_with_lease(ms(100_000)).await.expect("the lock");
+    let nested = lock.lock_with_lease(ms(10_000)).await.expect("it nests");
+    sleep(nested.remaining() - ms(100)).await;
+    redis.delay(ms(100));
+    let (mut first, mut second) = (redis::pipe(), redis::pipe());
+    first.incr("first", 1);
+    second.incr("second", 1);
+    let mut first = task::spawn(outer.execute::<(i64,)>(&first));
+    let mut second = task::spawn(nested.execute::<(i64,)>(&second));
+    assert!(first.poll().is_pending() && second.poll().is_pending());
+    assert_eq!(first.await.expect("it has the lock"), (1,));
+    assert_eq!(second.await.expect_err("it is lost").kind(), ErrorKind::Lost);
+    assert!(!redis.query::<bool>(redis::cmd("EXISTS").arg("second")).unwrap());
+    outer.unlock().await.expect("a release");
 }

@@ -55,11 +55,13 @@ async fn what_a_handle_asks_of_redis_waits_until_the_hand_off_is_confirmed() {
     let mut count = task::spawn(next.lock.hold_count());
     let mut is_held = task::spawn(next.lock.is_held());
     let mut lease = task::spawn(next.lock.remaining_lease());
+    let held = scene.proxy.held();
     for _ in 0..20 {
         assert!(count.poll().is_pending() && is_held.poll().is_pending());
         assert!(lease.poll().is_pending(), "Redis does not know of the new lease yet");
         tokio::time::sleep(ms(3)).await;
     }
+    assert_eq!(scene.proxy.held(), held, "they have yet to ask");
     scene.proxy.let_go();
     assert_eq!(soon("the count", count).await.unwrap(), 1);
     assert!(soon("is it held", is_held).await.unwrap());

@@ -90,6 +90,7 @@ pub(crate) fn all() -> Vec<Trial> {
         turns::trials::who_never_has_a_turn_is_found,
         order::trials::nobody_passes_a_writer_and_readers_pass_each_other,
         order::trials::a_writer_behind_its_own_readers_has_its_place_a_while_after_them,
+        order::trials::who_lost_it_before_it_heard_of_it_was_not_passed,
         order::trials::who_came_first_has_it_first,
         order::trials::who_passes_one_that_waits_is_found,
         order::trials::who_waited_for_its_own_handle_came_when_that_gave_up,

@@ -2,6 +2,7 @@
 //!
 //! In a calm time nobody has it before one that called more than [`apart`](crate::check::Bounds) earlier
 //! and waits still: within a round trip the order is not promised, and a busy machine runs somebody late.
+//! One that Redis granted the lock, whose key was taken away before the call heard of that, has had it then.
 //! One whose process lost a connection meanwhile may have to take its place again: it counts as one that
 //! called then. So does one that waited for an earlier call of its handle, from when that gave up: a
 //! handle waits once.
@@ -60,8 +61,15 @@ fn of_key(
         let mut others = holds[&call.handle].iter().filter(|(by, _)| by.id != call.id);
         others.any(|(_, hold)| hold.from <= call.ret && hold.to >= call.inv)
     };
+    // Redis may have granted it to a call first, and lost it before the call heard of that.
+    let was_taken_away = |call: &Acquire| {
+        let is_lost = call.release.as_ref().is_some_and(|release| release.outcome == Outcome::Lost);
+        let meanwhile = |from: u64, to: u64| from <= call.ret && call.inv <= to;
+        is_lost && history.deletions().any(|(key, from, to)| key == call.key && meanwhile(from, to))
+    };
     // Until when a call was certainly waiting.
     let until = |call: &Acquire| match call.outcome {
+        Outcome::Granted if was_taken_away(call) => None,
         Outcome::Granted => Some(call.ret),
         Outcome::Busy | Outcome::Cancelled if is_shared => {
             Some(call.ret.saturating_sub(history.bounds.apart))
@@ -145,6 +153,24 @@ pub(crate) mod trials {
         assert_eq!(found_after(Some(400), 500, 900), []);
         assert_eq!(found_after(Some(400), 700, 900).len(), 1);
         assert_eq!(found_after(Some(1_001), 500, 900).len(), 1, "it had the lock by then");
+    }
+
+    pub(crate) fn who_lost_it_before_it_heard_of_it_was_not_passed() {
+        let found = |outcome, deleted_at: Option<u64>| {
+            let [mut earlier, mut later] =
+                [held(0, 1_000).until(1_010, 1_011), held(1, 900).until(910, 911)];
+            earlier.release.as_mut().expect("released above").outcome = outcome;
+            (earlier.key, earlier.inv, later.key, later.inv) = (FAIR, 0, FAIR, 500 * MS);
+            let mut history = history(vec![earlier, later]);
+            history.faults.extend(deleted_at.map(|t| {
+                let (t0, t1, keys) = (t * MS, t * MS, FAIR..FAIR + 1);
+                Fault { t0, t1, keys, took_effect: true, ..Fault::default() }
+            }));
+            check(&history, &Calm::default()).len()
+        };
+        assert_eq!(found(Outcome::Lost, Some(800)), 0);
+        assert_eq!(found(Outcome::Lost, None), 1, "its key was there");
+        assert_eq!(found(Outcome::Done, Some(800)), 1, "it had the lock");
     }
 
     pub(crate) fn who_waited_for_its_own_handle_came_when_that_gave_up() {

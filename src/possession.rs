@@ -314,6 +314,8 @@ impl HoldState {
         let millis = lease.as_millis() as u64;
         if millis < self.lease {
             self.shortened = Some(now);
+            // Whether Redis hears of it is not known yet.
+            self.rare().kept_until = self.kept_until();
         }
         self.lease = millis;
         self.until = self.until.min(Some(valid_until(now, lease)));

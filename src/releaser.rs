@@ -101,7 +101,7 @@ impl Releaser {
     /// them was valid.
     pub(crate) fn take_back(&self, possession: &Arc<Possession>) -> bool {
         let valid = possession.take_back(clock::now());
-        let lease = possession.holds.lock().longest_lease();
+        let lease = possession.holds.lock().longest_lease(clock::now());
         let permit = possession.try_permit();
         self.enqueue(Job::Release(BackgroundRelease::new(possession.clone(), permit, lease)));
         valid
@@ -186,7 +186,7 @@ impl Answered {
     fn jobs(self, possession: &Arc<Possession>) -> impl Iterator<Item = Job> {
         let leaves = || Job::Leave(possession.names.clone(), Some(possession.clone()));
         let shortens = |writer: Arc<Possession>| {
-            let lease = writer.holds.lock().longest_lease();
+            let lease = writer.holds.lock().longest_lease(clock::now());
             Job::Release(BackgroundRelease::new(writer, None, lease))
         };
         self.leaves.then(leaves).into_iter().chain(self.outlasts.map(shortens))
@@ -307,7 +307,10 @@ async fn release_in_background(
     if settled && hand_off(handoffs, possession, Some(&permit), &mut None, |job| jobs.push(job)) {
         return jobs;
     }
-    let give_up = clock::now() + config.command_timeout + release.lease;
+    let now = clock::now();
+    // The holder before a hand-off may have had a longer one.
+    let lease = release.lease.max(possession.holds.lock().longest_lease(now));
+    let give_up = now + config.command_timeout + lease;
     let mut backoff = Backoff::in_background();
     loop {
         let now = clock::now();

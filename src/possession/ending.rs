@@ -105,8 +105,13 @@ impl HoldState {
         self.holding(now) || self.may_have_pending() && !self.has_holds()
     }
 
-    /// The longest lease for which Redis was asked.
-    pub(crate) fn longest_lease(&self) -> Duration {
-        Duration::from_millis(self.lease)
+    /// For how long Redis may keep the lock from now on, as it was asked: for a lease that was longer, too, unless it
+    /// has confirmed the shorter one.
+    pub(crate) fn longest_lease(&self, now: Instant) -> Duration {
+        let kept = self.rare.as_ref().and_then(|rare| rare.kept_until);
+        let kept = kept.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
+        // Its deadline has a margin.
+        let kept = kept + kept / 99 + Duration::from_millis(1);
+        kept.max(Duration::from_millis(self.lease))
     }
 }

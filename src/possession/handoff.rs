@@ -364,6 +364,7 @@ impl HoldState {
         // While no handle is inside, nothing but this has set the lease since.
         let before = self.until.filter(|_| !self.live.is_empty());
         self.until = before.max(Some(until));
+        self.rare.iter_mut().for_each(|rare| rare.kept_until = None);
         let confirms = self.take_confirms(prolong.confirms);
         let handed = self.handed();
         handed.ahead = prolong.ahead;

@@ -331,3 +331,28 @@ async fn what_waits_for_an_earlier_execution_is_not_executed_after_the_loss() {
     assert!(!redis.query::<bool>(redis::cmd("EXISTS").arg("second")).unwrap());
     outer.unlock().await.expect("a release");
 }
+
+/// The lock is handed off for a shorter lease, and given back, while Redis cannot hear of either. It has the longer
+/// lease, for which the client goes on to release it.
+#[tokio::test(start_paused = true)]
+async fn a_release_is_tried_for_as_long_as_redis_keeps_the_lease_of_an_earlier_holder() {
+    for waits in [0, 100].map(ms) {
+        let redis = Redis::new();
+        let client = redis.builder().command_timeout(ms(200)).connect().await.unwrap();
+        let guard = client.lock("late").lock_with_lease(ms(60_000)).await.expect("the lock");
+        let next = client.lock("late");
+        let waiter = tokio::spawn(async move { next.lock_with_lease(ms(40)).await });
+        sleep(ms(100)).await;
+        redis.stop();
+        drop(guard);
+        let handed = waiter.await.expect("no panic").expect("it is handed off");
+        // At once, or when the client has asked for the shorter lease, in vain.
+        sleep(waits).await;
+        drop(handed);
+        sleep(ms(5_000)).await;
+        assert!(!redis.holders("late").is_empty(), "Redis has heard of nothing");
+        redis.start();
+        sleep(ms(3_000)).await;
+        assert!(redis.holders("late").is_empty(), "{waits:?}: Redis has it for a minute");
+    }
+}

@@ -331,22 +331,13 @@ async fn release_in_background(
         }
         let mut call = Call::new(router, now + config.command_timeout);
         call.connection = release.connection.take();
-        let answer = if !pending {
+        let answer = if pending {
+            let released = release_once(&mut call, possession, handoffs, now).await;
+            released.map(|answered| jobs.extend(answered.jobs(possession)))
+        } else {
             // Whatever the reply says, it comes behind the commands.
             let inspected = call.inspect(&possession.names, &possession.id).await.map(drop);
             inspected.or_else(|error| if error.is_reply() { Ok(()) } else { Err(error) })
-        } else {
-            let released = send_release(&mut call, possession, handoffs, now).await;
-            match &released {
-                Ok(_) => tracing::debug!(name = %possession.names.key(), owner = %possession.id,
-                    "released in the background"),
-                Err(error) => {
-                    handoffs.events.release_failed(error, possession.key_and_id(), clock::now());
-                }
-            }
-            released.map(|answered| {
-                jobs.extend(answered.jobs(possession));
-            })
         };
         if answer.is_ok() {
             release.unanswered = false;
@@ -356,6 +347,24 @@ async fn release_in_background(
             clock::sleep(backoff.next()).await;
         }
     }
+}
+
+/// One try of a release in the background, with what the log has of it.
+async fn release_once(
+    call: &mut Call<'_>,
+    possession: &Arc<Possession>,
+    handoffs: &Handoffs,
+    now: Instant,
+) -> Result<Answered, Error> {
+    let released = send_release(call, possession, handoffs, now).await;
+    match &released {
+        Ok(_) => tracing::debug!(name = %possession.names.key(), owner = %possession.id,
+            "released in the background"),
+        Err(error) => {
+            handoffs.events.release_failed(error, possession.key_and_id(), clock::now());
+        }
+    }
+    released
 }
 
 #[cfg(test)]

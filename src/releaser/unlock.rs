@@ -1,8 +1,9 @@
 //! An `unlock`: gives a hold back, and waits until Redis has confirmed that.
 //!
-//! 1. Before the first await, but for the last reader of a client, which may stay for a moment, it removes the hold from the hold state, and hands the lock off if a
-//!    waiter of this client can take it. From there on the client's thread asks Redis whether the hold was
-//!    there to its end, or the drop of the [`PossessionSession`] enqueues the release.
+//! 1. Before the first await, it removes the hold from the hold state, and hands the lock off if a waiter of this
+//!    client can take it. (The last reader of a client may stay for a moment before that.) From there on the client's
+//!    thread asks Redis whether the hold was there to its end, or the drop of the [`PossessionSession`] enqueues the
+//!    release.
 //! 2. To wait for the confirmation of a hand-off takes a small future, to ask Redis a large one. The
 //!    guard boxes one of them, so they are apart: many waiters of one client hand off.
 

@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind};
 use crate::handle::{Handle, Sides};
 use crate::lease::Lease;
 use crate::metrics::Waits;
-use crate::possession::{AcquiredHold, Possession};
+use crate::possession::{AcquiredHold, Held, Possession};
 use crate::spans;
 use crate::wait::{Next, Reached, Stay, Ticket, WaitLimits};
 
@@ -120,7 +120,7 @@ pub(crate) async fn acquire(
     handle: &Arc<Handle>,
     lease: Lease,
     wait: Wait,
-) -> Result<Option<AcquiredHold>, Error> {
+) -> Result<Option<Held>, Error> {
     let attempt = engine.events.attempt(&handle.names.series, Some(handle.kind));
     let one = One { handle, sides: None, recurs: false };
     let granted = acquire_one(engine, one, lease, wait).await;
@@ -133,7 +133,7 @@ async fn acquire_one(
     one: One<'_>,
     lease: Lease,
     wait: Wait,
-) -> Result<Option<AcquiredHold>, Error> {
+) -> Result<Option<Held>, Error> {
     Acquisition::new(engine, one, lease, wait)?.acquire().await
 }
 

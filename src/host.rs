@@ -12,6 +12,8 @@
 //!    [`Host::enter`].
 //! 3. Maps whose order of iteration can be seen from outside are [`HashMap`]s of this module.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 #[cfg(not(feature = "test-util"))]
 mod real;
 #[cfg(feature = "test-util")]
@@ -19,14 +21,23 @@ pub(crate) mod simulated;
 
 #[cfg(not(feature = "test-util"))]
 pub(crate) use real::{
-    Driven, Entered, HashMap, Host, Runtime, RuntimeId, connect, hash, here, machine, new_uuid,
-    now, random, sleep, spawn, spawn_thread,
+    Driven, Entered, HashMap, Host, Runtime, RuntimeId, connect, hash, here, lane, machine,
+    new_uuid, now, random, sleep, spawn, spawn_thread,
 };
 #[cfg(feature = "test-util")]
 pub(crate) use simulated::{
-    Driven, Entered, HashMap, Host, Runtime, RuntimeId, connect, hash, here, machine, new_uuid,
-    now, random, sleep, spawn, spawn_thread,
+    Driven, Entered, HashMap, Host, Runtime, RuntimeId, connect, hash, here, lane, machine,
+    new_uuid, now, random, sleep, spawn, spawn_thread,
 };
+
+/// The number of the running thread, which no other one of this process ever has.
+fn real_lane() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static LANE: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    LANE.try_with(|lane| *lane).unwrap_or(usize::MAX)
+}
 
 /// The name of the real machine, as far as it says one, and the id of this process.
 fn real_machine() -> (String, u32) {

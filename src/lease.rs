@@ -222,11 +222,14 @@ impl Validity {
         matches!(*self.state.lock(), State::Lost { gone: true, .. })
     }
 
-    /// Completes when the validity is lost.
-    pub(crate) async fn lost(&self) {
+    /// Completes when the validity is lost, or, after a [wake](Self::wake), if it is not the one that counts any more.
+    pub(crate) async fn lost_while(&self, counts: impl Fn() -> bool) {
         loop {
             // Made and registered before the look, so that a loss in between is not missed.
             let lost = self.lost.get_or_init(Box::default).notified();
+            if !counts() {
+                return;
+            }
             let Some(deadline) = self.check(clock::now()) else {
                 return;
             };

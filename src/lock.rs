@@ -15,7 +15,7 @@ use crate::guard::{ClientHandle, Hold, LockGuard};
 use crate::handle::Handle;
 use crate::kind::{LockKind, Reentrant, Token};
 use crate::lease::Lease;
-use crate::possession::AcquiredHold;
+use crate::possession::Held;
 use crate::protocol::Names;
 use crate::spans;
 
@@ -302,7 +302,7 @@ impl<K: LockKind> Lock<K> {
         acquired
     }
 
-    fn guard(&self, granted: AcquiredHold, acquired_in: &Span) -> LockGuard<K::Token> {
+    fn guard(&self, granted: Held, acquired_in: &Span) -> LockGuard<K::Token> {
         let token = Token::of(granted.token);
         let hold = Hold::new(self.of.clone(), granted, acquired_in);
         LockGuard::new(hold, token)

@@ -31,6 +31,7 @@ mod acquired_hold;
 mod ending;
 mod handoff;
 mod id;
+mod joint;
 mod lose;
 mod overview;
 mod pending;
@@ -43,11 +44,12 @@ mod streak;
 pub(crate) use acquired_hold::AcquiredHold;
 pub(crate) use handoff::{Confirm, HandOff, LEAST, Prolong};
 pub(crate) use id::Id;
+pub(crate) use joint::{Held, Joint, Part};
 pub(crate) use lose::FoundBy;
 pub(crate) use permit::Permit;
 pub(crate) use registry::Possessions;
 pub(crate) use renewal::Renewal;
-pub(crate) use shared::{Join, Leaves};
+pub(crate) use shared::Join;
 
 /// The number of a handle, which no other handle and no possession of the client has.
 pub(crate) type HandleId = u64;
@@ -117,6 +119,30 @@ pub(crate) enum Nesting {
     ReleaseFirst,
     /// The handle is not inside any more.
     Over,
+}
+
+/// How a guard gives its hold back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// At once.
+    Now,
+    /// At once, unless it is the last reader: that one stays for others to join.
+    OrStay,
+    /// It has stayed.
+    AfterStay,
+}
+
+/// What a guard leaves that gives its hold back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leaves {
+    /// It has not given its hold back: it is the last reader, and stays for others to join.
+    Nobody,
+    /// Other readers of this client, so that Redis has nothing to hear.
+    Readers,
+    /// A release, which is pending.
+    Release,
+    /// Nothing: the possession is lost.
+    Nothing,
 }
 
 /// A release that Redis has not confirmed.
@@ -213,7 +239,9 @@ impl HoldState {
 
     /// How many guards are live beside that hold, itself included; zero if it is lost.
     pub(crate) fn live_with(&self, hold: HoldId) -> usize {
-        if self.live.iter().any(|live| live.number == hold) { self.live.len() } else { 0 }
+        let is_live = self.live.iter().any(|live| live.number == hold);
+        let live = self.live.iter().filter(|_| is_live);
+        live.map(|live| self.guards_of(live.number)).sum()
     }
 
     /// Whether a live guard is still valid.
@@ -272,6 +300,7 @@ impl HoldState {
     ) -> NewHold {
         self.counted = self.in_redis(ask.count);
         self.has_lease(lease);
+        self.look_at_joint_holds(false);
         if ask.count == 1 {
             self.tokens = tokens;
             let drawn = self.tokens.draw();
@@ -334,6 +363,7 @@ impl HoldState {
     /// A guard gives its hold back. From here on a release is pending, unless the possession is lost:
     /// then this returns false, even if the validity of the hold is not marked yet.
     pub(crate) fn give_back(&mut self, hold: HoldId) -> bool {
+        self.forget_joint_hold(hold);
         if self.over {
             self.rare.iter_mut().for_each(|rare| rare.lost.retain(|(number, _)| *number != hold));
             return false;

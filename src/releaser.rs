@@ -23,7 +23,7 @@ use crate::error::{Error, Outcome};
 use crate::handle::Handle;
 use crate::handoff::Handoffs;
 use crate::possession::{
-    AcquiredHold, Confirm, FoundBy, Leaves, PendingRelease, Permit, Possession, Prolong,
+    AcquiredHold, Confirm, FoundBy, Leave, Leaves, PendingRelease, Permit, Possession, Prolong,
 };
 use crate::protocol::{Call, Grant, Names, Released, Terms};
 use crate::transport::{Connection, Router};
@@ -82,8 +82,12 @@ impl Releaser {
     /// The path of a dropped guard: gives its hold back in the hold state, and hands the lock off
     /// to the next waiter of this client, or has the background release it.
     pub(crate) fn give_back(&self, granted: &AcquiredHold) {
+        self.follow_up(granted, granted.leave(Leave::Now, clock::now(), || {}));
+    }
+
+    /// The same of a hold that its guard has given back.
+    pub(crate) fn follow_up(&self, granted: &AcquiredHold, leaves: Leaves) {
         let possession = &granted.possession;
-        let leaves = possession.holds.lock().leave(granted.hold, false, clock::now());
         if leaves == Leaves::Readers {
             return;
         }

@@ -281,7 +281,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("backoff", &[]),
     ("spans", &["clock", "error"]),
     ("lease", &["clock", "error"]),
-    ("events", &["metrics", "kind", "error"]),
+    ("events", &["metrics", "kind", "error", "host"]),
     ("config", &["metrics", "error"]),
     // With the feature of that name; else it is empty.
     ("metrics", &["host", "clock", "kind", "error"]),

@@ -23,7 +23,7 @@ use crate::handle::Handle;
 use crate::join::join_all;
 use crate::lease::Lease;
 use crate::metrics::Series;
-use crate::possession::{AcquiredHold, Ask, FoundBy};
+use crate::possession::{AcquiredHold, Ask, FoundBy, Held};
 use crate::protocol::{Acquired, Wanted};
 use crate::releaser::PossessionSession;
 use crate::token::TokenBlock;
@@ -89,7 +89,7 @@ async fn acquire_together(
 /// Locks that are held only until all are, or until the call gives up.
 struct Taken<'a> {
     engine: &'a Engine,
-    holds: Vec<AcquiredHold>,
+    holds: Vec<Held>,
 }
 
 impl Taken<'_> {

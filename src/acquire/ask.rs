@@ -8,7 +8,7 @@ use crate::config::Replicas;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::handle::Handle;
 use crate::metrics::Operation;
-use crate::possession::{AcquiredHold, Ask, FoundBy, Nesting, Possession};
+use crate::possession::{AcquiredHold, Ask, FoundBy, Held, Nesting, Possession};
 use crate::protocol::{Acquired, Call, QueueEntry, ServerClock, Terms};
 use crate::releaser::PossessionSession;
 use crate::token::TokenBlock;
@@ -21,7 +21,7 @@ use super::{Acquisition, One, Question, Tried};
 const LONGEST_SHARE: Duration = Duration::from_secs(1);
 
 impl Question for One<'_> {
-    type Granted = AcquiredHold;
+    type Granted = Held;
 
     fn handles(&self) -> &[Arc<Handle>] {
         std::slice::from_ref(self.handle)
@@ -33,7 +33,7 @@ impl Question for One<'_> {
         mut now: Instant,
         gives_up_at: Option<Instant>,
         ticket: Option<Ticket>,
-    ) -> Result<Tried<AcquiredHold>, Error> {
+    ) -> Result<Tried<Held>, Error> {
         let One { handle, .. } = acquisition.question;
         let deadline = acquisition.deadline(now, gives_up_at)?;
         loop {
@@ -50,12 +50,13 @@ impl Question for One<'_> {
         }
     }
 
-    fn handed(acquisition: &Acquisition<'_, Self>, granted: AcquiredHold) -> AcquiredHold {
+    fn handed(acquisition: &Acquisition<'_, Self>, granted: AcquiredHold) -> Held {
+        let granted = granted.into();
         acquisition.has_own_reader(&granted);
         granted
     }
 
-    fn has_acquired(acquisition: &Acquisition<'_, Self>, granted: &AcquiredHold) {
+    fn has_acquired(acquisition: &Acquisition<'_, Self>, granted: &Held) {
         match acquisition.question.handle.kind.is_shared() {
             true => acquisition.let_readers_in(&granted.possession),
             false => acquisition.engine.waiters.wake_to_nest(acquisition.question.handle),
@@ -66,7 +67,7 @@ impl Question for One<'_> {
         self.recurs
     }
 
-    fn join_readers(acquisition: &Acquisition<'_, Self>, passes: bool) -> Option<AcquiredHold> {
+    fn join_readers(acquisition: &Acquisition<'_, Self>, passes: bool) -> Option<Held> {
         acquisition.join_readers(passes, clock::now())
     }
 }
@@ -171,7 +172,7 @@ impl Acquisition<'_, One<'_>> {
         ask: Ask,
         ticket: Option<Ticket>,
         beside: Option<&Arc<Possession>>,
-    ) -> Result<Option<Tried<AcquiredHold>>, Error> {
+    ) -> Result<Option<Tried<Held>>, Error> {
         let One { handle, .. } = self.question;
         let entry = self.nested_entry(ticket);
         let (acquired, sent, _) = self.ask(handle, &mut session, ask, 0, entry, beside).await?;
@@ -181,7 +182,7 @@ impl Acquisition<'_, One<'_>> {
             Acquired::Granted(_) if possession.holds.lock().is_over() => return Ok(None),
             Acquired::Granted(tokens) => {
                 self.await_replicas(&mut session).await?;
-                let granted = self.granted(handle, session.possession(), ask, tokens, sent);
+                let granted = self.granted(handle, session.possession(), ask, tokens, sent).into();
                 self.has_own_reader(&granted);
                 self.entered(handle, session.possession(), true);
                 return Ok(Some(Tried::Granted(granted)));
@@ -204,7 +205,7 @@ impl Acquisition<'_, One<'_>> {
         ask: Ask,
         ticket: Option<Ticket>,
         beside: Option<&Arc<Possession>>,
-    ) -> Result<Option<Tried<AcquiredHold>>, Error> {
+    ) -> Result<Option<Tried<Held>>, Error> {
         let Self { engine, question: One { handle, .. }, .. } = *self;
         let mut reclaimed = false;
         loop {
@@ -220,7 +221,8 @@ impl Acquisition<'_, One<'_>> {
             match acquired {
                 Acquired::Granted(tokens) => {
                     self.await_replicas(&mut session).await?;
-                    let granted = self.granted(handle, session.possession(), ask, tokens, sent);
+                    let granted =
+                        self.granted(handle, session.possession(), ask, tokens, sent).into();
                     self.has_own_reader(&granted);
                     self.entered(handle, session.possession(), false);
                     return Ok(Some(Tried::Granted(granted)));

@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::handle::{Handle, Sides};
 use crate::lease::Lease;
-use crate::possession::{AcquiredHold, Ask, FoundBy, HandleId, Join, Possession};
+use crate::possession::{AcquiredHold, Ask, FoundBy, HandleId, Held, Join, Part, Possession};
 use crate::protocol::QueueEntry;
 use crate::wait::{Ticket, Waiter};
 
@@ -25,8 +25,13 @@ pub(crate) fn read_beside(
     sides: &Sides,
     lease: Lease,
     now: Instant,
-) -> Result<Option<AcquiredHold>, Error> {
+) -> Result<Option<Held>, Error> {
     let attempt = engine.events.attempt(&sides.read.names.series, Some(sides.read.kind));
+    if let Some(part) = take_part(engine, sides, lease, now) {
+        let granted = Ok(Some(Held::Part(part)));
+        attempt.end(&granted);
+        return granted;
+    }
     let recurs = sides.is_inside(now);
     let one = One { handle: &sides.read, sides: Some(sides), recurs };
     let granted = lease.checked(engine.config.watchdog_timeout).map(|requested| {
@@ -41,6 +46,15 @@ pub(crate) fn read_beside(
     granted
 }
 
+/// Takes a part of a joint hold, of which the caller's handle had one before: what most readers do where many read.
+fn take_part(engine: &Engine, sides: &Sides, lease: Lease, now: Instant) -> Option<Part> {
+    if lease != Lease::Watchdog || !engine.waiters.lets_in(&sides.read.names) || sides.writes(now) {
+        return None;
+    }
+    let joint = sides.joint()?;
+    joint.take_part(sides.reads_as(), now, || sides.add_part(&joint))
+}
+
 /// Acquires one hold that reads; `None` if the wait ends first. If its handle reads or writes already, it passes all
 /// that wait.
 pub(crate) async fn acquire_to_read(
@@ -48,7 +62,7 @@ pub(crate) async fn acquire_to_read(
     sides: &Sides,
     lease: Lease,
     wait: Wait,
-) -> Result<Option<AcquiredHold>, Error> {
+) -> Result<Option<Held>, Error> {
     let attempt = engine.events.attempt(&sides.read.names.series, Some(sides.read.kind));
     let recurs = sides.is_inside(clock::now());
     let one = One { handle: &sides.read, sides: Some(sides), recurs };
@@ -63,7 +77,7 @@ pub(crate) async fn acquire_to_write(
     sides: &Sides,
     lease: Lease,
     wait: Wait,
-) -> Result<Option<AcquiredHold>, Error> {
+) -> Result<Option<Held>, Error> {
     let attempt = engine.events.attempt(&sides.write.names.series, Some(sides.write.kind));
     let granted = write_or_upgrade(engine, sides, lease, wait).await;
     attempt.end(&granted);
@@ -75,7 +89,7 @@ async fn write_or_upgrade(
     sides: &Sides,
     lease: Lease,
     wait: Wait,
-) -> Result<Option<AcquiredHold>, Error> {
+) -> Result<Option<Held>, Error> {
     let one = One { handle: &sides.write, sides: Some(sides), recurs: false };
     // It never waits while its handle reads: that would be for itself.
     while sides.reads(clock::now()) {
@@ -113,7 +127,7 @@ async fn upgrade(
     sides: &Sides,
     one: One<'_>,
     lease: Lease,
-) -> Result<Option<AcquiredHold>, Error> {
+) -> Result<Option<Held>, Error> {
     let acquisition = Acquisition::new(engine, one, lease, Wait::Once)?;
     let tried = engine.process.bind(Box::pin(acquisition.ask_beside_readers(sides))).await?;
     let granted = tried.and_then(|tried| acquisition.granted_outside(tried, acquisition.begun));
@@ -133,7 +147,7 @@ impl Acquisition<'_, One<'_>> {
     /// Joins the readers of this client, if there are some. `passes` says that the call need not wait for its turn: its
     /// caller reads already, or it was woken because it came next. Any other has to be the only one
     /// that waits, and the share has to be open.
-    pub(super) fn join_readers(&self, passes: bool, now: Instant) -> Option<AcquiredHold> {
+    pub(super) fn join_readers(&self, passes: bool, now: Instant) -> Option<Held> {
         let Self { engine, lease, requested, question: One { handle, sides, .. }, .. } = *self;
         let sides = sides.filter(|_| handle.kind.is_shared())?;
         if engine.waiters.is_closed() || !passes && !engine.waiters.lets_in(&handle.names) {
@@ -144,24 +158,22 @@ impl Acquisition<'_, One<'_>> {
             lease,
             requested,
             passes,
-            writes_as: sides.write.number,
+            writes_as: sides.reads_as(),
             writes: sides.writes(now),
             has_limit: engine.config.max_hold < Duration::MAX,
             is_let_in: false,
         };
         let join_in = |possession: Arc<Possession>| {
             let mut holds = possession.holds.lock();
-            let (hold, watch) = holds.join(join, now)?;
-            sides.add(&hold.1, &possession);
-            drop(holds);
-            Some((possession, hold, watch))
+            let (granted, watch) = holds.join_on_thread(&possession, join, now)?;
+            sides.add(&granted);
+            Some((granted, watch))
         };
         let last = sides.readers().and_then(join_in);
-        let (possession, hold, watch) = last.or_else(|| handle.last().and_then(join_in))?;
+        let (granted, watch) = last.or_else(|| handle.last().and_then(join_in))?;
         if watch {
             engine.watchdog.watch(handle);
         }
-        let granted = AcquiredHold::new(possession, hold, requested);
         granted.set_handed_off();
         Some(granted)
     }
@@ -224,22 +236,19 @@ impl Acquisition<'_, One<'_>> {
     }
 
     /// The caller has got a guard, which may read: before other calls of its client ask who reads.
-    pub(super) fn has_own_reader(&self, granted: &AcquiredHold) {
+    pub(super) fn has_own_reader(&self, granted: &Held) {
         let One { handle, sides, .. } = self.question;
         if let Some(sides) = sides.filter(|_| handle.kind.is_shared()) {
-            sides.add(&granted.validity, &granted.possession);
+            sides.add(granted);
         }
     }
 
     /// Asks Redis for a writer beside the readers of this client, which are all of its handle. `None` if they are not,
     /// or are gone.
-    async fn ask_beside_readers(
-        &self,
-        sides: &Sides,
-    ) -> Result<Option<Tried<AcquiredHold>>, Error> {
+    async fn ask_beside_readers(&self, sides: &Sides) -> Result<Option<Tried<Held>>, Error> {
         let own = |one: &_| sides.is_own(one);
         let Some(readers) = sides.read.last() else { return Ok(None) };
-        if !readers.holds.lock().are_all(own, self.begun) {
+        if !readers.holds.lock().are_all(sides.reads_as(), own, self.begun) {
             return Ok(None);
         }
         let deadline = self.deadline(self.begun, None)?;
@@ -249,7 +258,9 @@ impl Acquisition<'_, One<'_>> {
         let writer = session.possession();
         let stands = {
             let mut holds = readers.holds.lock();
-            let stands = ask.count == 1 && holds.are_all(own, clock::now());
+            holds.close_joint_holds();
+            let is_own = holds.are_all(sides.reads_as(), own, clock::now());
+            let stands = ask.count == 1 && is_own;
             if stands {
                 holds.stand_beside(writer);
             }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::error::Error;
+use crate::host;
 use crate::metrics::{self, Outcome};
 
 #[derive(Default)]
@@ -21,6 +22,25 @@ impl Counter {
     }
 }
 
+/// A counter of what threads do so often that they would pass one number from core to core.
+#[derive(Default)]
+pub(crate) struct ThreadsCounter([Alone; 16]);
+
+/// Of which no other value is on its cache line, nor on the one that is read ahead.
+#[derive(Default)]
+#[repr(align(128))]
+struct Alone(Counter);
+
+impl ThreadsCounter {
+    pub(crate) fn add(&self, many: u64) {
+        self.0[host::lane() % self.0.len()].0.add(many);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.iter().map(|one| one.0.get()).sum()
+    }
+}
+
 /// What has been counted. Of calls that acquire: each counts once, under its outcome.
 #[derive(Default)]
 pub(crate) struct Counters {
@@ -30,7 +50,7 @@ pub(crate) struct Counters {
     pub(crate) failed: Counter,
     pub(crate) cancelled: Counter,
     /// Without a request, from another holder or reader of this client.
-    pub(crate) handed_off: Counter,
+    pub(crate) handed_off: ThreadsCounter,
     /// Calls that were not answered at once, and for how long they waited, in microseconds.
     pub(crate) waited: Counter,
     wait_micros: Counter,
@@ -85,13 +105,18 @@ impl<'a> Attempt<'a> {
     pub(crate) fn end(mut self, result: &Result<Option<impl Acquires>, Error>) {
         self.is_over = true;
         let Counters { granted, busy, failed, handed_off, .. } = self.counters;
-        let (counter, outcome) = match result {
-            Ok(Some(acquires)) if acquires.is_handed_off() => (handed_off, Outcome::HandedOff),
-            Ok(Some(_)) => (granted, Outcome::Granted),
-            Ok(None) => (busy, Outcome::Busy),
-            Err(error) => (failed, Outcome::of(error)),
+        let outcome = match result {
+            Ok(Some(acquires)) if acquires.is_handed_off() => Outcome::HandedOff,
+            Ok(Some(_)) => Outcome::Granted,
+            Ok(None) => Outcome::Busy,
+            Err(error) => Outcome::of(error),
         };
-        counter.add(1);
+        match outcome {
+            Outcome::HandedOff => handed_off.add(1),
+            Outcome::Granted => granted.add(1),
+            Outcome::Busy => busy.add(1),
+            _ => failed.add(1),
+        }
         self.metrics.ends(outcome);
     }
 }

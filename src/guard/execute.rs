@@ -3,7 +3,7 @@
 use redis::{FromRedisValue, Pipeline, Value};
 
 use crate::error::{Error, Outcome};
-use crate::possession::{AcquiredHold, FoundBy};
+use crate::possession::FoundBy;
 use crate::protocol::{Execution, converted};
 
 use super::{Hold, LockGuard};
@@ -91,7 +91,8 @@ impl<T> LockGuard<T> {
 
 impl Hold {
     async fn execute<R: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<R, Error> {
-        let Hold { of, granted: AcquiredHold { possession, .. }, .. } = self;
+        let Hold { of, granted, .. } = self;
+        let possession = &granted.possession;
         let engine = &of.engine;
         let execute = async {
             let (names, owner) = (&possession.names, &possession.id);

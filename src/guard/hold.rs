@@ -11,9 +11,9 @@ use crate::engine::{Engine, check_runtime};
 use crate::error::{Error, Loss, Outcome};
 use crate::handle::Handle;
 use crate::host::Entered;
-use crate::lease::{Lease, MAX_LEASE};
+use crate::lease::{Lease, MAX_LEASE, Validity};
 use crate::metrics::End;
-use crate::possession::{AcquiredHold, FoundBy};
+use crate::possession::{FoundBy, Held, Leave};
 use crate::protocol::Call;
 use crate::ready::let_ready_tasks_run;
 use crate::releaser::{Left, PossessionSession, Unlock};
@@ -34,16 +34,18 @@ impl ClientHandle {
 
 pub(crate) struct Hold {
     pub(crate) of: Arc<ClientHandle>,
-    pub(crate) granted: AcquiredHold,
+    pub(crate) granted: Held,
     /// When the caller got it, in milliseconds of [`Engine::uptime`]: it takes no room here.
     acquired: u32,
     /// `unlock` does what the drop would do.
     unlocking: bool,
+    /// `unlock` has others join.
+    stays: bool,
     span: spans::Hold,
 }
 
 impl Hold {
-    pub(crate) fn new(of: Arc<ClientHandle>, granted: AcquiredHold, acquired_in: &Span) -> Self {
+    pub(crate) fn new(of: Arc<ClientHandle>, granted: Held, acquired_in: &Span) -> Self {
         let now = {
             let _on = of.engine.host.enter();
             clock::now()
@@ -54,7 +56,7 @@ impl Hold {
     /// One that its caller gets `now`.
     pub(crate) fn acquired(
         of: Arc<ClientHandle>,
-        granted: AcquiredHold,
+        granted: Held,
         now: Instant,
         acquired_in: &Span,
     ) -> Self {
@@ -63,7 +65,7 @@ impl Hold {
             let owner = || &*granted.possession.id;
             spans::Hold::begin(of.handle.names.key(), owner, acquired_in)
         };
-        Self { of, granted, acquired, unlocking: false, span }
+        Self { of, granted, acquired, unlocking: false, stays: false, span }
     }
 
     pub(crate) async fn unlock(self) -> Result<(), Error> {
@@ -103,10 +105,13 @@ impl Hold {
 
     async fn release(&mut self, leaves_side: impl Fn() + Copy) -> Result<(), Error> {
         let is_shared = self.of.handle.kind.is_shared();
-        let mut left = Left::begin(&self.granted, is_shared, clock::now(), leaves_side);
-        if left.stays() {
+        let how = if is_shared { Leave::OrStay } else { Leave::Now };
+        let mut left = Left::begin(&self.granted, how, clock::now(), leaves_side);
+        self.stays = left.stays();
+        if self.stays {
             // If the future is dropped meanwhile, the drop gives the hold back.
             self.stay_for_readers().await;
+            self.stays = false;
             left = left.goes(&self.granted, clock::now(), leaves_side);
         }
         let released = if let Some(result) = left.is_over(&self.granted) {
@@ -189,7 +194,18 @@ impl Hold {
     pub(crate) async fn lost(&self) {
         let process = &self.of.engine.process;
         if process.is_this_one() {
-            process.bind(self.of.engine.host.run(self.granted.validity.lost())).await;
+            process.bind(self.of.engine.host.run(self.is_lost_at_last())).await;
+        }
+    }
+
+    async fn is_lost_at_last(&self) {
+        let mut counts = false;
+        while !counts {
+            let validity = &self.granted.validity;
+            // It is another one after an `extend`, if the first one was shared.
+            let is_current = || Arc::ptr_eq(validity, &self.granted.validity);
+            validity.lost_while(is_current).await;
+            counts = is_current();
         }
     }
 
@@ -214,16 +230,33 @@ impl Hold {
     }
 
     pub(crate) async fn extend(&self, lease: Duration) -> Result<(), Error> {
+        self.extend_side(lease, |_, _| {}).await
+    }
+
+    /// The same, where a reader may have its hold together with others. It leaves these before, and `replaces` the validity
+    /// by its own.
+    pub(crate) async fn extend_side(
+        &self,
+        lease: Duration,
+        replaces: impl FnOnce(&Arc<Validity>, &Arc<Validity>) + Send,
+    ) -> Result<(), Error> {
         let lease = Lease::Fixed(lease);
-        let extend =
-            async { self.extend_to(lease.checked(self.of.engine.config.watchdog_timeout)?).await };
+        let extend = async {
+            let lease = lease.checked(self.of.engine.config.watchdog_timeout)?;
+            self.extend_to(lease, replaces).await
+        };
         self.of.engine.call(self.name(), extend).await
     }
 
-    async fn extend_to(&self, lease: Duration) -> Result<(), Error> {
+    async fn extend_to(
+        &self,
+        lease: Duration,
+        replaces: impl FnOnce(&Arc<Validity>, &Arc<Validity>),
+    ) -> Result<(), Error> {
         let Self { of, granted, .. } = self;
         let engine = &of.engine;
         let mut session = self.session(lease).await?;
+        granted.leave_joint(clock::now(), replaces);
         granted.asks_for(lease);
         let possession = &granted.possession;
         let lock = (&*possession.names, &*possession.id);
@@ -299,7 +332,9 @@ impl Drop for Hold {
             self.granted.possession.report_loss(&self.of.engine.events, loss, how, now);
         }
         self.ends(End::Dropped);
-        self.of.engine.releaser.give_back(&self.granted);
+        let how = if self.stays { Leave::AfterStay } else { Leave::Now };
+        let leaves = self.granted.leave(how, now, || {});
+        self.of.engine.releaser.follow_up(&self.granted, leaves);
         self.end_span();
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::lease::Validity;
-use crate::possession::Possession;
+use crate::possession::{HandleId, Held, Joint, Possession};
 
 use super::Handle;
 
@@ -24,6 +24,8 @@ struct Own {
     /// The possession in which the last one of them was. As a rule the next one is there, too: so it need not ask the
     /// handle that all readers share.
     readers: Weak<Possession>,
+    /// And its joint hold, if the guard has a part of one.
+    joint: Weak<Joint>,
 }
 
 impl Sides {
@@ -54,12 +56,41 @@ impl Sides {
         self.own.lock().readers.upgrade()
     }
 
-    /// It has got that guard, which reads in that possession.
-    pub(crate) fn add(&self, validity: &Arc<Validity>, readers: &Arc<Possession>) {
+    /// The joint hold of which it had a part last, if that is one of the running thread.
+    pub(crate) fn joint(&self) -> Option<Arc<Joint>> {
+        let joint = self.own.lock().joint.upgrade();
+        joint.filter(|joint| joint.is_of_this_thread())
+    }
+
+    /// As which it has a part of a joint hold.
+    pub(crate) fn reads_as(&self) -> HandleId {
+        self.write.number
+    }
+
+    /// It has got that guard, which reads.
+    pub(crate) fn add(&self, granted: &Held) {
         let mut own = self.own.lock();
-        own.guards.push(validity.clone());
-        if own.readers.as_ptr() != Arc::as_ptr(readers) {
-            own.readers = Arc::downgrade(readers);
+        own.guards.push(granted.validity.clone());
+        if own.readers.as_ptr() != Arc::as_ptr(&granted.possession) {
+            own.readers = Arc::downgrade(&granted.possession);
+        }
+        if let Held::Part(part) = granted
+            && own.joint.as_ptr() != Arc::as_ptr(part.joint())
+        {
+            own.joint = Arc::downgrade(part.joint());
+        }
+    }
+
+    /// The same of a part of that joint hold.
+    pub(crate) fn add_part(&self, joint: &Joint) {
+        self.own.lock().guards.push(joint.granted.validity.clone());
+    }
+
+    /// One of its guards has another validity from now on.
+    pub(crate) fn replace(&self, before: &Arc<Validity>, after: &Arc<Validity>) {
+        let mut own = self.own.lock();
+        if let Some(guard) = own.guards.iter_mut().find(|one| Arc::ptr_eq(one, before)) {
+            *guard = after.clone();
         }
     }
 

@@ -69,6 +69,11 @@ pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
+/// The thread on which the caller runs.
+pub(crate) fn lane() -> usize {
+    super::real_lane()
+}
+
 /// The name of the machine, and the id of the process.
 pub(crate) fn machine() -> (String, u32) {
     super::real_machine()

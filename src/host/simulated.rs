@@ -210,6 +210,11 @@ pub(crate) fn random() -> u64 {
         .map_or_else(|| RandomState::new().build_hasher().finish(), |place| place.machine.random())
 }
 
+/// The thread on which the caller runs: on a simulated machine one of two, by chance.
+pub(crate) fn lane() -> usize {
+    place().map_or_else(super::real_lane, |place| (place.machine.random() % 2) as usize)
+}
+
 /// The name of the machine, and the id of the process.
 pub(crate) fn machine() -> (String, u32) {
     // A simulated machine has one process.

@@ -130,8 +130,8 @@ fn what_was_found_out_first_is_what_became_of_the_lock() {
 #[tokio::test]
 async fn a_loss_wakes_everybody_who_awaits_it() {
     let validity = Validity::new(clock::now() + HOUR);
-    let mut one = tokio_test::task::spawn(validity.lost());
-    let mut other = tokio_test::task::spawn(validity.lost());
+    let mut one = tokio_test::task::spawn(validity.lost_while(|| true));
+    let mut other = tokio_test::task::spawn(validity.lost_while(|| true));
     assert_pending!(one.poll());
     assert_pending!(other.poll());
     validity.lose(Loss::KeyGone, clock::now());
@@ -139,14 +139,14 @@ async fn a_loss_wakes_everybody_who_awaits_it() {
     assert!(one.is_woken() && other.is_woken());
     assert_ready!(one.poll());
     assert_ready!(other.poll());
-    assert_ready!(tokio_test::task::spawn(validity.lost()).poll());
+    assert_ready!(tokio_test::task::spawn(validity.lost_while(|| true)).poll());
 }
 
 #[tokio::test]
 async fn a_loss_is_told_at_the_deadline_with_nobody_there_to_tell_it() {
     let until = clock::now() + 20 * MS;
     let validity = Validity::new(until);
-    validity.lost().await;
+    validity.lost_while(|| true).await;
     assert!(clock::now() >= until);
 }
 
@@ -154,7 +154,7 @@ async fn a_loss_is_told_at_the_deadline_with_nobody_there_to_tell_it() {
 async fn whoever_awaits_a_loss_waits_on_when_the_lease_was_renewed() {
     let begun = clock::now();
     let validity = Validity::new(begun + 300 * MS);
-    let mut lost = tokio_test::task::spawn(validity.lost());
+    let mut lost = tokio_test::task::spawn(validity.lost_while(|| true));
     assert_pending!(lost.poll());
     assert!(validity.extend(begun + HOUR, begun));
     tokio::time::sleep(330 * MS).await;
@@ -168,7 +168,7 @@ async fn whoever_awaits_a_loss_waits_on_when_the_lease_was_renewed() {
 #[tokio::test(start_paused = true)]
 async fn c13_a_lease_that_ended_while_the_machine_was_suspended_is_lost() {
     let validity = Validity::new(clock::now() + 60 * SECOND);
-    let mut lost = tokio_test::task::spawn(validity.lost());
+    let mut lost = tokio_test::task::spawn(validity.lost_while(|| true));
     assert_pending!(lost.poll());
     suspend(59 * SECOND);
     assert!(!validity.is_lost());

@@ -268,8 +268,8 @@ impl MultiLock {
     }
 
     fn guard(&self, granted: Vec<AcquiredHold>, acquired_in: &Span) -> MultiGuard {
-        let hold = |(handle, granted): (&Arc<Handle>, _)| {
-            Hold::new(ClientHandle::new(&self.engine, handle.clone()), granted, acquired_in)
+        let hold = |(handle, granted): (&Arc<Handle>, AcquiredHold)| {
+            Hold::new(ClientHandle::new(&self.engine, handle.clone()), granted.into(), acquired_in)
         };
         MultiGuard::new(self.handles.iter().zip(granted).map(hold).collect(), &self.name)
     }

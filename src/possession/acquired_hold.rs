@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::events::Acquires;
 use crate::lease::Validity;
 use crate::token::FencingToken;
 
-use super::{HoldId, NewHold, Possession};
+use super::{HoldId, Leave, Leaves, NewHold, Possession};
 
 /// A hold that a call has acquired, by a request or by a hand-off.
 pub(crate) struct AcquiredHold {
@@ -36,6 +36,16 @@ impl AcquiredHold {
     /// It came without a request.
     pub(crate) fn set_handed_off(&self) {
         self.handed_off.store(true, Ordering::Relaxed);
+    }
+
+    /// Its guard gives it back, unless it stays. In the same step `leaves_side` has its handle read no more.
+    pub(crate) fn leave(&self, how: Leave, now: Instant, leaves_side: impl FnOnce()) -> Leaves {
+        let mut holds = self.possession.holds.lock();
+        let leaves = holds.leave(self.hold, how == Leave::OrStay, now);
+        if leaves != Leaves::Nobody {
+            leaves_side();
+        }
+        leaves
     }
 
     /// The client is about to ask for this lease, too.

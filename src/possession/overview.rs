@@ -38,17 +38,16 @@ impl Overview {
         if is_given_back && holds.pending(now, Duration::ZERO).is_some() {
             self.pending_releases += 1;
         }
-        let live = holds.live.iter().map(|hold| &hold.validity);
-        let lost =
-            holds.rare.iter().flat_map(|rare| rare.lost.iter().map(|(_, validity)| validity));
-        for validity in live.chain(lost) {
+        let live = holds.live.iter().map(|hold| (hold.number, &hold.validity));
+        let lost = holds.rare.iter().flat_map(|rare| &rare.lost);
+        for (hold, validity) in live.chain(lost.map(|(hold, validity)| (*hold, validity))) {
             match validity.check(now) {
                 Some(until) => {
                     let first = self.valid_until.map_or(until, |first| first.min(until));
                     self.valid_until = Some(first);
                 }
                 None => {
-                    self.lost_guards += 1;
+                    self.lost_guards += holds.guards_of(hold);
                     let since = validity.lost_since(now);
                     self.lost_since = self.lost_since.into_iter().chain(since).min();
                 }

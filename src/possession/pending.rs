@@ -45,7 +45,7 @@ impl HoldState {
                 Lease::Watchdog => {
                     let left = until - now;
                     let left = whole_millis(left + left / 99 + Duration::from_millis(1));
-                    if hold.unclaimed { left } else { watchdog_timeout.max(left) }
+                    if self.is_unattended(hold) { left } else { watchdog_timeout.max(left) }
                 }
                 // Without the margin that its deadline has: Redis has to keep the requested lease,
                 // and every guard's deadline stays ahead of the key's.

@@ -24,7 +24,8 @@ pub(crate) enum Renewal {
 
 impl HoldState {
     /// From when the period of that handle's watched leases counts; `None` if the watchdog has nothing to do.
-    pub(crate) fn watched_since(&self, handle: HandleId) -> Option<Instant> {
+    pub(crate) fn watched_since(&mut self, handle: HandleId) -> Option<Instant> {
+        self.look_at_joint_holds(false);
         let watches = self.live.iter().any(Hold::is_watched);
         if watches && self.inside == handle && !self.is_unclaimed() {
             debug_assert!(self.renewed_at.is_some(), "BUG: nothing would renew this lease");
@@ -42,6 +43,7 @@ impl HoldState {
         period: Duration,
         max_hold: Duration,
     ) -> Renewal {
+        self.look_at_joint_holds(self.inside == handle);
         let is_watched = |hold: &&Hold| hold.is_watched();
         let watched = self.live.iter().filter(is_watched);
         let valid = watched.filter_map(|hold| hold.validity.check(now)).min();
@@ -125,6 +127,7 @@ impl HoldState {
         self.renewed_at = self.renewed_at.max(Some(sent));
         let until = valid_until(sent, lease);
         self.reaches(lease, until);
+        self.look_at_joint_holds(false);
         let mut in_time = true;
         for hold in self.live.iter().filter(|hold| hold.is_watched()) {
             in_time &= hold.validity.extend(until, now);

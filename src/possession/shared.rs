@@ -19,14 +19,16 @@
 //! 6. **A reader can be let in before its call goes on** (see [`crate::acquire`]). Until then the watchdog does not
 //!    renew its lease, as that of a hand-off: a call that is never polled again does not keep a writer out for ever.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::lease::{Lease, Validity, valid_until};
 use crate::token::FencingToken;
 
 use super::handoff::LEAST;
-use super::{HandleId, Hold, HoldId, HoldState, Id, NewHold, Possession};
+use super::{
+    AcquiredHold, HandleId, Held, Hold, HoldId, HoldState, Id, Joint, Leaves, NewHold, Possession,
+};
 
 #[derive(Default)]
 pub(super) struct Shared {
@@ -36,9 +38,16 @@ pub(super) struct Shared {
     uneven: bool,
     /// The writer beside these readers, or the last one that was (invariant 4). Its mutex is taken under this one.
     writer: Option<Arc<Possession>>,
+    /// Those of these holds that several guards have a part of.
+    joint: Vec<(HoldId, Weak<Joint>)>,
 }
 
 impl Shared {
+    /// The joint holds, with the holds that they are here.
+    fn joint(&self) -> impl Iterator<Item = (HoldId, Arc<Joint>)> {
+        self.joint.iter().filter_map(|(hold, joint)| Some((*hold, joint.upgrade()?)))
+    }
+
     /// Whether a reader may join that comes now.
     fn is_open(&self, now: Instant) -> bool {
         self.open_until.is_some_and(|until| now < until)
@@ -48,19 +57,6 @@ impl Shared {
     fn writer(&self) -> Option<&Arc<Possession>> {
         self.writer.as_ref().filter(|writer| writer.holds.lock().may_have_pending())
     }
-}
-
-/// What a guard leaves that gives its hold back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Leaves {
-    /// It has not given its hold back: it is the last reader, and stays for others to join.
-    Nobody,
-    /// Other readers of this client, so that Redis has nothing to hear.
-    Readers,
-    /// A release, which is pending.
-    Release,
-    /// Nothing: the possession is lost.
-    Nothing,
 }
 
 /// A reader that wants to join those that its client has.
@@ -103,6 +99,7 @@ impl HoldState {
     pub(crate) fn set_share(&mut self, open_until: Option<Instant>) {
         if let Some(shared) = &mut self.shared {
             shared.open_until = open_until;
+            shared.joint().for_each(|(_, joint)| joint.set_share(open_until));
         }
     }
 
@@ -129,10 +126,67 @@ impl HoldState {
         writer.holds.lock().is_of(handle).then(|| writer.clone())
     }
 
-    /// Whether there are readers, and all of them are `own`.
-    pub(crate) fn are_all(&self, own: impl Fn(&Arc<Validity>) -> bool, now: Instant) -> bool {
+    /// Whether there are readers, and all of them are of that handle: `own` says it of a hold that is not a joint one.
+    pub(crate) fn are_all(
+        &self,
+        handle: HandleId,
+        own: impl Fn(&Arc<Validity>) -> bool,
+        now: Instant,
+    ) -> bool {
+        let is_own = |hold: &Hold| {
+            self.joint_hold(hold.number)
+                .map_or_else(|| own(&hold.validity), |joint| joint.is_of(handle))
+        };
         let mut valid = self.live.iter().filter(|hold| hold.validity.check(now).is_some());
-        !self.over && self.holding(now) && valid.all(|hold| own(&hold.validity))
+        !self.over && self.holding(now) && valid.all(is_own)
+    }
+
+    fn joint_hold(&self, hold: HoldId) -> Option<Arc<Joint>> {
+        let (_, joint) = self.shared.as_ref()?.joint.iter().find(|(number, _)| *number == hold)?;
+        joint.upgrade()
+    }
+
+    /// How many guards have that hold.
+    pub(super) fn guards_of(&self, hold: HoldId) -> usize {
+        self.joint_hold(hold).map_or(1, |joint| joint.guards())
+    }
+
+    /// Whether there are guards whose hold is another one.
+    pub(super) fn has_beside(&self, hold: HoldId) -> bool {
+        self.live.iter().any(|live| live.number != hold)
+    }
+
+    /// Whether the call has yet to go on that was let in with that hold, or the guard is about to go that has it.
+    pub(super) fn is_unattended(&self, hold: &Hold) -> bool {
+        hold.unclaimed && self.joint_hold(hold.number).is_none_or(|joint| joint.is_idle(false))
+    }
+
+    /// Guards may have come or gone whose hold is a joint one: without one, the watchdog does not renew it.
+    pub(super) fn look_at_joint_holds(&mut self, watchdog_asks: bool) {
+        let Self { shared: Some(shared), live, .. } = self else { return };
+        for (number, joint) in shared.joint() {
+            if let Some(hold) = live.iter_mut().find(|hold| hold.number == number) {
+                hold.unclaimed = joint.is_idle(watchdog_asks);
+            }
+        }
+    }
+
+    /// No guard has that hold any more, joint or not.
+    pub(super) fn forget_joint_hold(&mut self, hold: HoldId) {
+        self.shared
+            .iter_mut()
+            .for_each(|shared| shared.joint.retain(|(number, _)| *number != hold));
+    }
+
+    /// Adds a hold with the default lease beside that one, which is a live one. Redis has one for both.
+    pub(super) fn hold_beside(&mut self, hold: HoldId, until: Instant) -> Option<NewHold> {
+        let is_live = self.live.iter().any(|live| live.number == hold);
+        is_live.then(|| self.add(Lease::Watchdog, Arc::new(Validity::new(until))))
+    }
+
+    /// From here on no reader comes in but by this hold state.
+    pub(crate) fn close_joint_holds(&self) {
+        self.shared.iter().flat_map(|shared| shared.joint()).for_each(|(_, joint)| joint.close());
     }
 
     /// Whether that handle writes here. If it does, these readers of it may be beside this writer from here on.
@@ -215,11 +269,61 @@ impl HoldState {
         uneven && self.counted > 0 && promised.is_some_and(keeps)
     }
 
-    /// Lets a reader join, if that needs no request. Says, too, whether the caller has to see to it that the watchdog
-    /// renews its lease: that of another reader is renewed as a rule, and both are one in Redis.
+    /// Lets a reader join with a hold of its own, if that needs no request. Says, too, whether the caller has to see to it
+    /// that the watchdog renews its lease: that of another reader is renewed as a rule, and both are one in Redis.
     pub(crate) fn join(&mut self, join: Join, now: Instant) -> Option<(NewHold, bool)> {
-        let Join { handle, lease, requested, passes, writes_as, writes, has_limit, is_let_in } =
-            join;
+        let (until, watch) = self.lets_in(join, now)?;
+        let added = self.add(join.lease, Arc::new(Validity::new(until)));
+        self.live.iter_mut().rev().take(1).for_each(|hold| hold.unclaimed = join.is_let_in);
+        Some((added, watch))
+    }
+
+    /// The same with a part of the joint hold of its thread, where it can have that: with the default lease, while the
+    /// share is open, and beside no writer.
+    pub(crate) fn join_on_thread(
+        &mut self,
+        possession: &Arc<Possession>,
+        join: Join,
+        now: Instant,
+    ) -> Option<(Held, bool)> {
+        let can_have_part = |shared: &Shared| shared.is_open(now) && shared.writer().is_none();
+        let takes_part = self.shared.as_deref().is_some_and(can_have_part)
+            && join.lease == Lease::Watchdog
+            && !join.has_limit;
+        if !takes_part {
+            let (hold, watch) = self.join(join, now)?;
+            return Some((
+                AcquiredHold::new(possession.clone(), hold, join.requested).into(),
+                watch,
+            ));
+        }
+        let (until, watch) = self.lets_in(join, now)?;
+        let take_part = |joint: &Arc<Joint>| joint.take_part_until(join.writes_as, until, now);
+        let of_this_thread = |(_, joint): &(_, Arc<Joint>)| joint.is_of_this_thread();
+        let shared = self.shared.as_deref()?;
+        let found = shared.joint().filter(of_this_thread).find_map(|(_, joint)| take_part(&joint));
+        let part = match found {
+            Some(part) => part,
+            None => {
+                let hold = self.add(join.lease, Arc::new(Validity::new(until)));
+                let number = hold.0;
+                let granted = AcquiredHold::new(possession.clone(), hold, join.requested);
+                granted.set_handed_off();
+                let shared = self.shared.as_deref_mut()?;
+                let joint = Arc::new(Joint::new(granted, shared.open_until));
+                shared.joint.push((number, Arc::downgrade(&joint)));
+                take_part(&joint)?
+            }
+        };
+        let hold = part.joint().granted.hold;
+        let live = self.live.iter_mut().find(|live| live.number == hold);
+        live.into_iter().for_each(|live| live.unclaimed = false);
+        Some((Held::Part(part), watch))
+    }
+
+    /// Lets a reader in until then, if that needs no request.
+    fn lets_in(&mut self, join: Join, now: Instant) -> Option<(Instant, bool)> {
+        let Join { handle, lease, requested, passes, writes_as, writes, has_limit, .. } = join;
         let shared = self.shared.as_ref()?;
         let is_beside = match shared.writer() {
             Some(writer) => writer.holds.lock().is_of(writes_as),
@@ -236,6 +340,7 @@ impl HoldState {
         }
         let until = self.until.filter(|until| now + LEAST <= *until)?;
         let own = valid_until(now, requested);
+        self.look_at_joint_holds(false);
         let mut live = self.live.iter();
         let watched = live.any(|hold| hold.is_watched() && hold.validity.check(now).is_some());
         if lease == Lease::Watchdog {
@@ -253,9 +358,7 @@ impl HoldState {
             return None;
         }
         self.has_lease(lease);
-        let added = self.add(lease, Arc::new(Validity::new(own.min(until))));
-        self.live.iter_mut().rev().take(1).for_each(|hold| hold.unclaimed = is_let_in);
-        Some((added, lease == Lease::Watchdog && (!watched || has_limit)))
+        Some((own.min(until), lease == Lease::Watchdog && (!watched || has_limit)))
     }
 
     /// The call that was handed that hold, or let in with it, has it now.

@@ -14,7 +14,7 @@ use crate::guard::{ClientHandle, Hold};
 use crate::handle::Handle;
 use crate::kind::ReadWriteKind;
 use crate::lease::Lease;
-use crate::possession::AcquiredHold;
+use crate::possession::Held;
 use crate::spans;
 
 use super::ReadWriteLock;
@@ -87,7 +87,7 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
         &self,
         of: &Arc<ClientHandle>,
         span: Span,
-        granted: impl Future<Output = Result<Option<AcquiredHold>, Error>> + Send,
+        granted: impl Future<Output = Result<Option<Held>, Error>> + Send,
     ) -> Result<Option<Hold>, Error> {
         check_runtime().map_err(|error| error.about(self.name()))?;
         let acquired_in = span.clone();

@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::error::{Error, Loss};
@@ -67,7 +68,8 @@ pub type WriteGuard<K = ReadWrite> = ReadWriteGuard<Writing<K>>;
 
 mod side {
     use std::marker::PhantomData;
-    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, OnceLock};
 
     use crate::handle::Sides;
     use crate::kind::ReadWriteKind;
@@ -82,12 +84,25 @@ mod side {
         /// Its guard gives its hold back.
         #[doc(hidden)]
         fn leave(&self) {}
+
+        /// The validity of its guard is another one from now on.
+        #[doc(hidden)]
+        fn replace(&self, _: Replaced<'_>) {}
+    }
+
+    /// A validity, and the one in its place.
+    pub struct Replaced<'a> {
+        pub(in crate::read_write) before: &'a Arc<Validity>,
+        pub(in crate::read_write) after: &'a Arc<Validity>,
     }
 
     /// That a handle has a guard that reads.
     pub struct Reading<K: ReadWriteKind> {
         pub(in crate::read_write) sides: Arc<Sides>,
         pub(in crate::read_write) validity: Arc<Validity>,
+        /// The one since it was extended, if it shared the first one.
+        pub(in crate::read_write) own: OnceLock<Arc<Validity>>,
+        pub(in crate::read_write) left: AtomicBool,
         pub(in crate::read_write) process: Process,
         pub(in crate::read_write) kind: PhantomData<fn() -> K>,
     }
@@ -113,7 +128,15 @@ mod side {
         }
 
         fn leave(&self) {
-            self.sides.remove(&self.validity);
+            // Once: another guard may have the same validity.
+            if !self.left.swap(true, Ordering::Relaxed) {
+                self.sides.remove(self.own.get().unwrap_or(&self.validity));
+            }
+        }
+
+        fn replace(&self, Replaced { before, after }: Replaced<'_>) {
+            self.sides.replace(before, after);
+            let _ = self.own.set(after.clone());
         }
     }
 
@@ -123,13 +146,14 @@ mod side {
         }
     }
 }
-use side::{Reading, Side, Writing};
+use side::{Reading, Replaced, Side, Writing};
 
 impl<K: ReadWriteKind> ReadGuard<K> {
     /// Of a hold that its handle knows as its own.
     pub(super) fn reads(sides: Arc<Sides>, hold: Hold) -> Self {
         let (validity, process) = (hold.granted.validity.clone(), hold.of.engine.process.clone());
-        Self { side: Reading { sides, validity, process, kind: PhantomData }, hold }
+        let (own, left) = (OnceLock::new(), AtomicBool::new(false));
+        Self { side: Reading { sides, validity, own, left, process, kind: PhantomData }, hold }
     }
 
     /// The owner that reads.
@@ -238,7 +262,8 @@ impl<S: Side> ReadWriteGuard<S> {
     /// Once the client has sent the command, Redis may keep the lock for longer even if the future is
     /// dropped. The guard is valid for as long as it was.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
-        self.hold.extend(lease).await
+        let replaces = |before: &_, after: &_| self.side.replace(Replaced { before, after });
+        self.hold.extend_side(lease, replaces).await
     }
 
     /// Runs `fut` while the lock is held. Returns its value if it completes before the lock is lost.

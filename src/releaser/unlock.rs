@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
-use crate::possession::{AcquiredHold, Leaves};
+use crate::possession::{AcquiredHold, Held, Leave, Leaves};
 use crate::protocol::Call;
 use crate::spans;
 
@@ -32,21 +32,16 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// Gives the hold back, unless it is that of the last reader, and `may_stay`. In the same step, `leaves_side` has its
+    /// Gives the hold back, unless it stays. In the same step, `leaves_side` has its
     /// handle read no more.
     pub(crate) fn begin(
-        granted: &AcquiredHold,
-        may_stay: bool,
+        granted: &Held,
+        how: Leave,
         begun: Instant,
         leaves_side: impl FnOnce(),
     ) -> Self {
-        let AcquiredHold { possession, hold, validity, .. } = granted;
-        let ran_out = validity.check(begun).is_none();
-        let mut holds = possession.holds.lock();
-        let leaves = holds.leave(*hold, may_stay, begun);
-        if leaves != Leaves::Nobody {
-            leaves_side();
-        }
+        let ran_out = granted.validity.check(begun).is_none();
+        let leaves = granted.leave(how, begun, leaves_side);
         Self { begun, leaves, ran_out }
     }
 
@@ -56,13 +51,8 @@ impl Left {
     }
 
     /// It has stayed, and gives its hold back now. That lock was not lost when `unlock` was called.
-    pub(crate) fn goes(
-        self,
-        granted: &AcquiredHold,
-        now: Instant,
-        leaves_side: impl FnOnce(),
-    ) -> Self {
-        Self { ran_out: self.ran_out, ..Self::begin(granted, false, now, leaves_side) }
+    pub(crate) fn goes(self, granted: &Held, now: Instant, leaves_side: impl FnOnce()) -> Self {
+        Self { ran_out: self.ran_out, ..Self::begin(granted, Leave::AfterStay, now, leaves_side) }
     }
 
     /// The hold state still counted the hold.

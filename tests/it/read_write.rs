@@ -11,6 +11,7 @@ mod dropped;
 mod leases;
 mod limits;
 mod sides;
+mod threads;
 
 async fn reads(lock: &ReadWriteLock) -> ReadGuard {
     soon("reading", lock.read()).await.expect("to read")

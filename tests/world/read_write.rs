@@ -8,6 +8,7 @@ use redlatch::{Lease, ReadWriteLock};
 use crate::prelude::*;
 
 mod crowds;
+mod joint;
 mod sides;
 mod tokens;
 

@@ -27,8 +27,8 @@ async fn readers_that_have_nothing_to_do_are_let_in_together() {
         for one in reads.collect::<Vec<_>>() {
             one.await.unwrap();
         }
-        // They come in with one round trip, and with one more the last of them leaves.
-        assert_eq!(begun.elapsed(), 100 * 4 * each_way);
+        // They come in with one round trip, and with one more the last of them leaves, unless it has stayed for others.
+        assert!(begun.elapsed() <= 100 * 4 * each_way, "{:?}", begun.elapsed());
     }
 }
 

@@ -84,6 +84,7 @@ pub(crate) fn all() -> Vec<Trial> {
         outcomes::trials::a_release_of_a_lost_hold_says_so,
         outcomes::trials::what_was_granted_was_asked_for,
         outcomes::trials::what_was_not_executed_left_nothing,
+        outcomes::trials::what_a_call_gave_back_in_the_moment_of_its_end_is_undone,
         several::trials::a_guard_has_all_of_its_locks,
         several::trials::a_call_that_waits_has_all_or_none,
         turns::trials::who_waits_for_a_few_turns_of_others_has_its_own,

@@ -92,7 +92,8 @@ fn untrue(
                 });
                 let mut asked = false;
                 let mut wrote = None;
-                for command in between(acquire.inv + off, acquire.ret) {
+                // Beside the server, a client hears in the same moment of what it has given back, and says so.
+                for command in between(acquire.inv + off, acquire.ret.saturating_add(1)) {
                     match command.what {
                         What::Asked => asked = true,
                         What::Wrote => wrote = Some(command.t),
@@ -165,5 +166,25 @@ pub(crate) mod trials {
             history.heard[0].commands.push(command(What::GivenBack));
             assert_eq!(check(&history), []);
         }
+    }
+
+    pub(crate) fn what_a_call_gave_back_in_the_moment_of_its_end_is_undone() {
+        let mut refused = asked(0, 50).ended(Outcome::NotExecuted, 1050);
+        refused.lease = 2_000 * MS;
+        let found = |commands: &[(u64, What)]| {
+            let owner = refused.owner;
+            let command = |(t, what): &(u64, What)| Command { t: *t, key: KEY, owner, what: *what };
+            let mut history = history(vec![refused.clone()]);
+            let commands = commands.iter().map(command).collect();
+            history.heard = vec![Heard { from: 0, to: 5000 * MS, commands }];
+            check(&history).len()
+        };
+        let (then, end) = (60 * MS, refused.ret);
+        let wrote = [(then, What::Asked), (then, What::Wrote)];
+        let given_back = |t| [wrote[0], wrote[1], (t, What::GivenBack)];
+        assert_eq!([found(&given_back(end)), found(&given_back(end + 1))], [0, 1]);
+        // What was granted in that moment is there.
+        let asked = [(then, What::Asked), (end, What::Wrote)];
+        assert_eq!(found(&asked), 1);
     }
 }

@@ -89,6 +89,7 @@ pub(crate) fn all() -> Vec<Trial> {
         several::trials::a_call_that_waits_has_all_or_none,
         turns::trials::who_waits_for_a_few_turns_of_others_has_its_own,
         turns::trials::who_never_has_a_turn_is_found,
+        turns::trials::who_waits_for_a_deleted_key_waits_for_the_end_of_its_lease,
         order::trials::nobody_passes_a_writer_and_readers_pass_each_other,
         order::trials::a_writer_behind_its_own_readers_has_its_place_a_while_after_them,
         order::trials::who_lost_it_before_it_heard_of_it_was_not_passed,

@@ -3,11 +3,12 @@
 //! A process that waits for a lock goes without it, in a calm stretch, for no longer than three
 //! times what everybody needs for a turn: for each client a run, the longest hold that was seen, and two
 //! round trips. Who tries without waiting gives nobody a turn: each time that it comes in between costs
-//! the others as much once more.
+//! the others as much once more. Who deletes a key tells nobody: the lease that Redis had is waited for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::check::liveness::{Taken, taken};
+use crate::history::Fault;
 use crate::prelude::*;
 
 /// How long a client may keep a lock from others: the default of `max_handoff_time`.
@@ -24,6 +25,8 @@ fn of_key(calls: &[Acquire], history: &History, calm: &Calm) -> Option<Violation
     let prompt = prompt + room;
     let taken: Vec<Taken<'_>> =
         calls.iter().filter_map(|call| taken(call, history, calm)).collect();
+    let deleted = history.faults.iter().filter(|fault| fault.keys.contains(&calls[0].key));
+    let calm = &calm.and(deleted.map(|fault| (fault.t0, known_by(fault, &taken, round_trip))));
     // A call for several locks waits for all of them.
     let alone = |call: &&Acquire| call.set == 0;
     let waits = |call: &&Acquire| matches!(call.how, How::Lock | How::WithLease) && alone(call);
@@ -70,13 +73,30 @@ fn of_key(calls: &[Acquire], history: &History, calm: &Calm) -> Option<Violation
     None
 }
 
+/// When all who wait for a lock whose key was deleted know that it is free: when the lease has ended that Redis had,
+/// or when somebody has the lock by a later request.
+fn known_by(deleted: &Fault, taken: &[Taken<'_>], round_trip: u64) -> u64 {
+    let of_calls = || taken.iter().filter_map(|one| Some((one.by?, one.to)));
+    let before = || of_calls().filter(|(call, _)| call.inv <= deleted.t1);
+    // The answer of a grant may have been on its way.
+    let granted = |call: &Acquire| call.ret <= deleted.t1 + round_trip;
+    let had = before().filter(|(call, to)| granted(call) && deleted.t0 <= *to);
+    let owners: HashSet<_> = had.map(|(call, _)| call.owner).collect();
+    // A hold that was handed on may have left a longer one.
+    let leases = before().filter(|(call, _)| owners.contains(&call.owner));
+    let ends = leases.map(|(call, to)| to.min(deleted.t1) + call.lease);
+    let later = of_calls().filter(|(call, _)| call.is_granted() && deleted.t1 < call.began);
+    let next = later.map(|(call, _)| call.ret).min().unwrap_or(NEVER);
+    ends.max().unwrap_or(0).clamp(deleted.t1, next.max(deleted.t1))
+}
+
 fn tries_once(call: &Acquire) -> bool {
     matches!(call.how, How::Now) || call.how == How::Try && call.wait == 0
 }
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{held, history};
+    use crate::check::sample::{KEY, held, history};
 
     /// Another process has the lock for 40 ms every 50 ms, until somebody who waits from the
     /// beginning has it.
@@ -108,5 +128,30 @@ pub(crate) mod trials {
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].rule, "H14");
         assert_eq!(found_by(How::Now, 3_000), [], "who does not wait comes in between");
+    }
+
+    pub(crate) fn who_waits_for_a_deleted_key_waits_for_the_end_of_its_lease() {
+        // The lock is free from the 20th millisecond on, and somebody waits from the beginning.
+        let found = |holds: &[Acquire], granted: u64, deleted: bool| {
+            let mut waiter = held(1, granted);
+            (waiter.inv, waiter.lease) = (0, 5_000 * MS);
+            let waiter = waiter.until(granted + 5, granted + 6);
+            let mut history = history(holds.iter().cloned().chain([waiter]).collect());
+            let (t0, t1, keys) = (15 * MS, 16 * MS, KEY..KEY + 1);
+            history.faults.extend(deleted.then(|| Fault { t0, t1, keys, ..Fault::default() }));
+            check(&history, &Calm::default()).len()
+        };
+        let with_lease = |lease: u64, hold: Acquire| Acquire { lease: lease * MS, ..hold };
+        let hold = [with_lease(3_000, held(0, 10).until(20, 20))];
+        assert_eq!([found(&hold, 2_900, true), found(&hold, 2_900, false)], [0, 1]);
+        assert_eq!(found(&hold, 4_100, true), 1, "that lease has ended");
+        let handed_on = |number| {
+            let mut before = with_lease(3_000, held(0, 5).until(10, 10));
+            before.owner.1 = number;
+            [before, with_lease(100, held(0, 10).until(20, 20))]
+        };
+        assert_eq!([found(&handed_on(1), 2_900, true), found(&handed_on(2), 2_900, true)], [0, 1]);
+        let next = [hold[0].clone(), held(2, 100).until(110, 110)];
+        assert_eq!(found(&next, 2_900, true), 1, "somebody had it, and released it");
     }
 }

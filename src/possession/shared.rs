@@ -14,7 +14,7 @@
 //!    all readers of the client in as one. So from before the request that brings the two together, until Redis
 //!    has released the writer, only a reader of that handle joins.
 //! 5. **The last reader stays for those that are about to come**, while the share is open: its `unlock` goes to the end
-//!    of the tasks that are ready to run. So many that read for a short time, again and again, are one hold in Redis and
+//!    of the tasks that are ready to run. So does the last one of each thread (see [`super::joint`]). So many that read for a short time, again and again, are one hold in Redis and
 //!    not one after the other. Meanwhile its lease is not renewed, as below.
 //! 6. **A reader can be let in before its call goes on** (see [`crate::acquire`]). Until then the watchdog does not
 //!    renew its lease, as that of a hand-off: a call that is never polled again does not keep a writer out for ever.

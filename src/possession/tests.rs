@@ -6,6 +6,7 @@ use crate::error::Loss;
 use crate::tests::explore::CASES;
 
 mod handoff;
+mod joint;
 mod renewal;
 mod streak;
 mod world;

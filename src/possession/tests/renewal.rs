@@ -2,7 +2,7 @@
 
 use super::*;
 
-const PERIOD: Duration = Duration::from_millis(300);
+pub(super) const PERIOD: Duration = Duration::from_millis(300);
 
 impl Story {
     pub(super) fn renewal(&self, handle: HandleId) -> Renewal {

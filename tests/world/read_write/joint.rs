@@ -118,15 +118,23 @@ async fn a_handle_writes_beside_all_its_own_readers_and_beside_no_other() {
     for _ in 0..MANY {
         own.push(lock.read().await.unwrap());
     }
+    // They know the hold that they had a part of.
+    let mut others = Vec::new();
+    for (lock, guard) in readers(&client).await {
+        guard.unlock().await.unwrap();
+        others.push(lock);
+    }
     let reads = other.read().await.unwrap();
     let denied = lock.write().await.unwrap_err();
     assert_eq!(denied.kind(), ErrorKind::WouldDeadlock);
     assert!(other.try_write_now().await.unwrap().is_none());
     reads.unlock().await.unwrap();
     for _ in 1..MANY {
-        let writes = lock.write().await.unwrap();
+        let writes = timeout(ms(1_000), lock.write()).await.expect("all are its own").unwrap();
         // What reads beside the writer is a reader of its handle only.
-        assert!(other.try_read_now().await.unwrap().is_none());
+        for other in &others {
+            assert!(other.try_read_now().await.unwrap().is_none());
+        }
         own.push(lock.read().await.unwrap());
         own.swap_remove(0).unlock().await.unwrap();
         own.swap_remove(0).unlock().await.unwrap();
@@ -268,4 +276,27 @@ async fn a_handle_that_is_about_to_read_no_more_waits_to_write_until_others_have
         assert_eq!(keys(&redis), [""; 0]);
     }
     assert!(stayed > 0);
+}
+
+/// Others of its client read, and a handle that has read before waits behind one that waits to write.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_comes_again_passes_no_call_that_waits() {
+    let redis = Redis::new();
+    let client = redis.client();
+    let mut readers = readers(&client).await;
+    let gone = readers.split_off(MANY / 2);
+    let mut locks = Vec::new();
+    for (lock, guard) in gone {
+        guard.unlock().await.unwrap();
+        lock.read().await.unwrap().unlock().await.unwrap();
+        locks.push(lock);
+    }
+    let writer = client.read_write_lock("config");
+    let mut writes = task::spawn(writer.write());
+    assert!(writes.poll().is_pending());
+    for lock in locks {
+        assert!(lock.try_read_now().await.unwrap().is_none());
+    }
+    drop(readers);
+    timeout(ms(1_000), writes).await.expect("its turn").unwrap().unlock().await.unwrap();
 }

@@ -89,6 +89,7 @@ struct State {
 struct Connection {
     machine: u64,
     server: ServerNumber,
+    begun: Instant,
     /// Of the server, once it has accepted the connection.
     client: Option<ClientId>,
     /// When the last bytes of each direction arrive: no later ones arrive before.
@@ -118,6 +119,11 @@ enum ConnectionState {
 /// Where a machine is, as servers see it.
 pub(super) fn address_of(machine: u64) -> String {
     format!("10.0.{}.{}", machine / 250, machine % 250 + 1)
+}
+
+/// The machine's end of a connection, as its server sees it.
+fn address_of_connection(machine: u64, number: u64) -> String {
+    format!("{}:{}", address_of(machine), 1024 + number)
 }
 
 impl Network {

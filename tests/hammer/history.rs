@@ -194,6 +194,8 @@ pub(crate) struct Fault {
     /// When what it held up had arrived at the server.
     pub(crate) late: Option<u64>,
     pub(crate) took_effect: bool,
+    /// Of a connection that broke: for how long after `t1` its client does not make it again.
+    pub(crate) pause: u64,
 }
 
 /// Whom a fault befalls.
@@ -389,11 +391,17 @@ impl History {
         })
     }
 
-    /// When a connection of a process may have broken, in order.
-    pub(crate) fn resets_of(&self, process: usize) -> Vec<u64> {
+    /// When connections of a process may have broken, in order, and until when one of them, or of those
+    /// before, may not be made again.
+    pub(crate) fn resets_of(&self, process: usize) -> Vec<(u64, u64)> {
         let resets = self.reaching(process).filter(|fault| fault.kind == RESET);
-        let mut resets: Vec<u64> = resets.map(|fault| fault.t1).collect();
+        let mut resets: Vec<_> = resets.map(|fault| (fault.t1, fault.t1 + fault.pause)).collect();
         resets.sort_unstable();
+        let mut latest = 0;
+        for (_, until) in &mut resets {
+            latest = latest.max(*until);
+            *until = latest;
+        }
         resets
     }
 

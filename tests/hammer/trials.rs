@@ -97,6 +97,7 @@ pub(crate) fn all() -> Vec<Trial> {
         order::trials::who_passes_one_that_waits_is_found,
         order::trials::who_waited_for_its_own_handle_came_when_that_gave_up,
         order::trials::who_lost_a_connection_has_its_place_again_a_while_after_that,
+        order::trials::who_lost_a_young_connection_has_its_place_a_while_after_the_pause,
         floor::trials::enough_is_enough,
         floor::trials::a_long_run_needs_late_requests_and_every_kind,
         floor::trials::too_little_of_anything_is_too_little,

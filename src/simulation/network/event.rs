@@ -136,6 +136,7 @@ impl State {
         let connection = Connection {
             machine,
             server,
+            begun: now,
             client: None,
             last_up: now,
             last_down: now,

@@ -1,10 +1,13 @@
 //! What a world does to the ways between machines and servers.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use super::event::Event;
 use super::{
     ConnectionState, Direction, Distance, Flow, MachineNumber, Network, ServerNumber, State,
+    address_of_connection,
 };
 
 impl Network {
@@ -88,6 +91,21 @@ impl Network {
     /// How many connections a machine has to a server.
     pub fn connections(&self, machine: impl Into<MachineNumber>, server: ServerNumber) -> usize {
         self.inner.state.lock().open(machine.into().0, server).count()
+    }
+
+    /// When a machine began each of those: how long ago, by its address as the server sees it. In their order.
+    pub fn ages(
+        &self,
+        machine: impl Into<MachineNumber>,
+        server: ServerNumber,
+    ) -> Vec<(String, Duration)> {
+        let (machine, now) = (machine.into().0, self.now());
+        let state = self.inner.state.lock();
+        let age = |number| {
+            let begun = state.connections[&number].begun;
+            (address_of_connection(machine, number), now.saturating_duration_since(begun))
+        };
+        state.open(machine, server).map(age).collect()
     }
 
     /// How many connections were begun so far.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::event::Event;
-use super::{ConnectionState, Direction, Network, ServerNumber, State, address_of};
+use super::{ConnectionState, Direction, Network, ServerNumber, State, address_of_connection};
 use crate::simulation::server::{ClientId, Effect, Server};
 
 /// What a server's clock shows when its network begins.
@@ -143,7 +143,7 @@ impl State {
     fn accept(&mut self, number: u64, now: Instant) {
         let Some(connection) = self.connections.get(&number) else { return };
         let (server, machine) = (connection.server, connection.machine);
-        let address = format!("{}:{}", address_of(machine), 1024 + number);
+        let address = address_of_connection(machine, number);
         let client = self.at(server, now, |server, wall| server.accept(wall, &address));
         self.servers[server.0].clients.insert(client, number);
         self.connections.entry(number).and_modify(|one| one.client = Some(client));

@@ -4,8 +4,9 @@
 //! and waits still: within a round trip the order is not promised, and a busy machine runs somebody late.
 //! One that Redis granted the lock, whose key was taken away before the call heard of that, has had it then.
 //! One whose process lost a connection meanwhile may have to take its place again: it counts as one that
-//! called then. So does one that waited for an earlier call of its handle, from when that gave up: a
-//! handle waits once.
+//! called then. If the connection was young, its client pauses before it dials (W28): the call counts as one
+//! that was made after the pause, even if the connection broke before the call. One that waited for an
+//! earlier call of its handle counts from when that gave up: a handle waits once.
 //!
 //! Of a read-write lock (H16) readers pass readers, and one that joins those of its client may pass a
 //! writer that came within the time for which their share is open. One that gave up was passed, too, if
@@ -19,7 +20,7 @@ use crate::prelude::*;
 const SHARE: u64 = 10 * MS;
 
 pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
-    let resets: Vec<Vec<u64>> =
+    let resets: Vec<Vec<(u64, u64)>> =
         (0..history.processes.len()).map(|n| history.resets_of(n)).collect();
     let keys = history.acquires.chunk_by(|a, b| a.key == b.key);
     let in_order = keys.filter(|calls| Names::is_in_order(calls[0].key));
@@ -30,7 +31,7 @@ fn of_key(
     calls: &[Acquire],
     history: &History,
     calm: &Calm,
-    resets: &[Vec<u64>],
+    resets: &[Vec<(u64, u64)>],
 ) -> Option<Violation> {
     let is_shared = Names::kind(calls[0].key) == Kind::ReadWrite;
     let waits = |call: &&Acquire| match call.how {
@@ -45,10 +46,10 @@ fn of_key(
     // Since when a call has to have its place.
     let since = |call: &Acquire| {
         let resets = &resets[usize::from(call.id.0)];
-        let last = resets[..resets.partition_point(|t| *t <= call.ret)].last();
+        let last = resets[..resets.partition_point(|(broke, _)| *broke <= call.ret)].last();
         let before = gave_up.get(&(call.handle, call.reads)).into_iter().flatten();
         let before = before.filter(|one| one.inv < call.inv && one.ret <= call.ret);
-        let last = last.copied().into_iter().chain(before.map(|one| one.ret)).max();
+        let last = last.map(|(_, until)| *until).into_iter().chain(before.map(|one| one.ret)).max();
         last.unwrap_or(0).max(call.inv)
     };
     let mut holds: HashMap<_, Vec<(&Acquire, Taken<'_>)>> = HashMap::new();
@@ -137,6 +138,11 @@ pub(crate) mod trials {
     /// Process 0 calls at zero and has the lock from 1000 on, and loses a connection; process 1 calls and
     /// has the lock then.
     fn found_after(reset: Option<u64>, called: u64, had: u64) -> Vec<Violation> {
+        found_after_all(reset.map(|t| (t, 0)).as_slice(), called, had)
+    }
+
+    /// The same with several connections, which are not made again for so long.
+    fn found_after_all(resets: &[(u64, u64)], called: u64, had: u64) -> Vec<Violation> {
         let of = |who: u16, inv: u64, from: u64| {
             let mut call = held(who, from).until(from + 10, from + 11);
             (call.key, call.inv) = (FAIR, inv * MS);
@@ -144,8 +150,11 @@ pub(crate) mod trials {
         };
         let mut history = history(vec![of(0, 0, 1_000), of(1, called, had)]);
         let (kind, reach) = (RESET, Reach::Process(0));
-        let broke = |t| Fault { kind, reach, t0: t * MS, t1: t * MS, ..Fault::default() };
-        history.faults.extend(reset.map(broke));
+        let broke = |(t, pause): &(u64, u64)| {
+            let (t, pause) = (t * MS, pause * MS);
+            Fault { kind, reach, t0: t, t1: t, pause, ..Fault::default() }
+        };
+        history.faults.extend(resets.iter().map(broke));
         check(&history, &Calm::default())
     }
 
@@ -153,6 +162,14 @@ pub(crate) mod trials {
         assert_eq!(found_after(Some(400), 500, 900), []);
         assert_eq!(found_after(Some(400), 700, 900).len(), 1);
         assert_eq!(found_after(Some(1_001), 500, 900).len(), 1, "it had the lock by then");
+    }
+
+    pub(crate) fn who_lost_a_young_connection_has_its_place_a_while_after_the_pause() {
+        assert_eq!(found_after_all(&[(0, 300)], 500, 900), [], "it broke before the call");
+        assert_eq!(found_after_all(&[(0, 300)], 700, 900).len(), 1);
+        assert_eq!(found_after_all(&[(0, 0)], 500, 900).len(), 1, "it was made again at once");
+        assert_eq!(found_after_all(&[(0, 300), (10, 0)], 500, 900), [], "another one broke, too");
+        assert_eq!(found_after_all(&[(1_001, 300)], 500, 900).len(), 1, "it had the lock by then");
     }
 
     pub(crate) fn who_lost_it_before_it_heard_of_it_was_not_passed() {

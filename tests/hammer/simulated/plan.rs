@@ -116,6 +116,13 @@ impl Plan {
             }
     }
 
+    /// For how long at most a client does not make a connection again that breaks at that age. It has been
+    /// in use since its dial was over. Two in a row that break sooner than that are not counted.
+    pub(crate) fn pause_after(&self, age: Duration) -> u64 {
+        let dial = Duration::from_nanos(6 * self.bounds().round_trip);
+        if age < LIVED + dial { PAUSE } else { 0 }
+    }
+
     /// What the rules may hold against this world.
     pub(crate) fn bounds(&self) -> Bounds {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).expect("a short time");
@@ -150,6 +157,12 @@ impl fmt::Display for Plan {
         Ok(())
     }
 }
+
+/// A connection that breaks after it was in use for so long is made again at once.
+const LIVED: Duration = ms(500);
+
+/// The first pause before a connection is made again that did not live for so long.
+const PAUSE: u64 = 25 * MS;
 
 /// Timers of Tokio end at whole milliseconds.
 const TICK: u64 = MS;

@@ -147,6 +147,11 @@ impl<'a> World<'a> {
         self.plan.settle(settle)
     }
 
+    /// For how long a client does not make a connection again that breaks at that age.
+    pub(crate) fn pause_after(&self, age: Duration) -> u64 {
+        self.plan.pause_after(age)
+    }
+
     pub(crate) fn was_done(&self, fault: Fault) {
         self.faults.borrow_mut().push(fault);
     }

@@ -59,18 +59,24 @@ pub(super) fn break_one<'a>(
 ) -> LocalBoxFuture<'a, Option<Fault>> {
     async move {
         let target = world.pick(&mut of.rng)?;
-        let many = world.network.connections(&target.machine, world.server);
-        let nth = of.rng.usize(..many.max(1));
+        let open = world.network.ages(&target.machine, world.server);
+        let nth = of.rng.usize(..open.len().max(1));
+        let mut address = open.get(nth).map(|(address, _)| address.as_str());
+        let list: String;
         let broke = if of.rng.bool() {
             world.network.cut_one(&target.machine, world.server, nth, of.rng.bool())
         } else {
-            let list: String = world.ask(&["CLIENT", "LIST"])?;
+            list = world.ask(&["CLIENT", "LIST"])?;
             let its = format!(" addr={}:", target.machine.address());
             let client = list.lines().filter(|line| line.contains(&its)).nth(nth)?;
+            address = client.split(' ').find_map(|word| word.strip_prefix("addr="));
             let id = client.strip_prefix("id=")?.split(' ').next()?;
             world.ask(&["CLIENT", "KILL", "ID", id]) == Some(1)
         };
-        Fault::at_process(target.number, broke)
+        // None if the client had closed it by then.
+        let age = open.iter().find(|(its, _)| Some(its.as_str()) == address).map(|(_, age)| *age);
+        let pause = age.map_or(0, |age| world.pause_after(age));
+        Some(Fault { pause, ..Fault::at_process(target.number, broke)? })
     }
     .boxed_local()
 }

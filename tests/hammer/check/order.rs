@@ -6,7 +6,9 @@
 //! One whose process lost a connection meanwhile may have to take its place again: it counts as one that
 //! called then. If the connection was young, its client pauses before it dials (W28): the call counts as one
 //! that was made after the pause, even if the connection broke before the call. One that waited for an
-//! earlier call of its handle counts from when that gave up: a handle waits once.
+//! earlier call of its handle counts from when that gave up: a handle waits once. Where the key of a hold is taken
+//! away, those that wait in its client count from when that hold was over for the client: it had the lock, and brings
+//! their place with its next request.
 //!
 //! Of a read-write lock (H16) readers pass readers, and one that joins those of its client may pass a
 //! writer that came within the time for which their share is open. One that gave up was passed, too, if
@@ -43,13 +45,27 @@ fn of_key(
     for call in calls.iter().filter(waits).filter(|call| !call.is_granted()) {
         gave_up.entry((call.handle, call.reads)).or_default().push(call);
     }
+    // Until when a client may not have heard that the key of its hold was taken away.
+    let mut unheard_of: Vec<(&Acquire, u64, u64)> = Vec::new();
+    let taken_away: Vec<_> = history.tampering().filter(|(key, ..)| *key == calls[0].key).collect();
+    for hold in calls.iter().filter(|call| call.is_granted()) {
+        let released = hold.release.map_or(NEVER, |release| release.ret);
+        let over = hold.loss.map_or(released, |loss| released.min(loss.t));
+        let meanwhile = taken_away.iter().filter(|(_, t0, t1)| hold.inv <= *t1 && *t0 <= over);
+        unheard_of.extend(meanwhile.map(|(_, t0, _)| (hold, *t0, over)));
+    }
     // Since when a call has to have its place.
     let since = |call: &Acquire| {
         let resets = &resets[usize::from(call.id.0)];
         let last = resets[..resets.partition_point(|(broke, _)| *broke <= call.ret)].last();
         let before = gave_up.get(&(call.handle, call.reads)).into_iter().flatten();
         let before = before.filter(|one| one.inv < call.inv && one.ret <= call.ret);
-        let last = last.map(|(_, until)| *until).into_iter().chain(before.map(|one| one.ret)).max();
+        let unheard_of = unheard_of.iter().filter(|(hold, t0, over)| {
+            let is_before = hold.owner.0 == call.owner.0 && hold.ret < call.ret;
+            is_before && *t0 <= call.ret && call.inv <= *over
+        });
+        let last = last.map(|(_, until)| *until).into_iter();
+        let last = last.chain(before.map(|one| one.ret)).chain(unheard_of.map(|one| one.2)).max();
         last.unwrap_or(0).max(call.inv)
     };
     let mut holds: HashMap<_, Vec<(&Acquire, Taken<'_>)>> = HashMap::new();
@@ -86,7 +102,7 @@ fn of_key(
         let passes = first.iter().take(if call.reads { 1 } else { 2 }).flatten();
         let apart = history.bounds.apart + if call.reads { SHARE } else { 0 };
         let passed = passes.filter(|(since, waited, _)| {
-            call.is_granted() && until < *waited && since + apart < call.inv
+            call.is_granted() && until < *waited && since.saturating_add(apart) < call.inv
         });
         // Behind readers of its own client, and not in the queue yet.
         let comes = |earlier: &Acquire| {
@@ -188,6 +204,26 @@ pub(crate) mod trials {
         assert_eq!(found(Outcome::Lost, Some(800)), 0);
         assert_eq!(found(Outcome::Lost, None), 1, "its key was there");
         assert_eq!(found(Outcome::Done, Some(800)), 1, "it had the lock");
+    }
+
+    pub(crate) fn who_waits_behind_a_hold_that_was_taken_away_comes_when_its_client_hears() {
+        // A hold of that process until then, and when its key was taken away.
+        let found = |who: u16, until: u64, taken_away: Option<u64>| {
+            let mut calls = [held(0, 1_000), held(1, 900), held(who, 200).until(until, until)];
+            for (call, (handle, inv)) in calls.iter_mut().zip([(1, 10), (1, 700), (2, 0)]) {
+                (call.key, call.inv, call.handle.1) = (FAIR, inv * MS, handle);
+            }
+            let mut history = history(calls.into());
+            history.faults.extend(taken_away.map(|t| {
+                let (t0, t1, keys) = (t * MS, t * MS, FAIR..FAIR + 1);
+                Fault { t0, t1, keys, took_effect: true, ..Fault::default() }
+            }));
+            check(&history, &Calm::default()).len()
+        };
+        assert_eq!([found(0, 550, None), found(0, 550, Some(300))], [1, 0]);
+        assert_eq!(found(0, 550, Some(600)), 1, "it was over by then");
+        assert_eq!(found(0, 450, Some(300)), 1, "it was over long before the other one came");
+        assert_eq!(found(2, 550, Some(300)), 1, "another client had it");
     }
 
     pub(crate) fn who_waited_for_its_own_handle_came_when_that_gave_up() {

@@ -41,6 +41,7 @@ pub(crate) fn all() -> Vec<Trial> {
         reading::trials::a_reader_has_the_token_of_the_last_writer,
         reading::trials::without_a_writer_there_is_no_token,
         reading::trials::what_a_client_has_drawn_in_vain_stays_where_it_could_not_say_so,
+        reading::trials::who_gave_up_has_drawn_nothing_if_the_server_wrote_nothing,
         reading::trials::a_grant_whose_answer_was_lost_leaves_what_was_drawn_with_it,
         reading::trials::a_counter_that_the_server_has_lost_is_unknown_until_the_next_writer,
         reading::trials::who_joins_readers_that_have_lost_the_lock_has_their_token,

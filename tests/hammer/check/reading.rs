@@ -4,9 +4,13 @@
 //! - It is lower than those of all that called to write after the reader had the lock. What a client draws ahead for its
 //!   writers counts from the first of them.
 //! - It is the token of a writer. Where a writer left without a word to the server, or may have, the last one that its
-//!   client had drawn stays, which no writer has.
+//!   client had drawn stays, which no writer has. A call that was not granted has drawn some if the server wrote what
+//!   it asked for, or was asked to undo that, as far as somebody listened; or it has one of its client's, which handed
+//!   it the lock.
 //!
 //! Where the server lost the counter, a reader has none, or an old one, until the next writer.
+
+use std::collections::HashSet;
 
 use crate::check::exclusion::who;
 use crate::check::orphans::surely_over;
@@ -25,13 +29,24 @@ struct Calls<'a> {
     /// When the server lost its counter, or its lock.
     lost: Vec<(u64, u64)>,
     taken_away: Vec<(u64, u64)>,
+    /// When the server wrote an owner that no call was granted, or was asked to release it, and the owner's client.
+    strange: Vec<(u64, u128)>,
 }
 
 fn of_key(all: &[Acquire], history: &History, calm: &Calm) -> Vec<Violation> {
     let key = all[0].key;
     let lost = history.faults.iter().filter(|fault| fault.tokens.contains(&key));
     let taken_away = history.tampering().filter(|(of, ..)| *of == key);
+    let known: HashSet<Owner> =
+        all.iter().filter(|call| call.is_granted()).map(|call| call.owner).collect();
+    let commands = history.heard.iter().flat_map(|heard| &heard.commands);
+    let strange = commands.filter(|command| {
+        command.key == key
+            && matches!(command.what, What::Wrote | What::GivenBack)
+            && !known.contains(&command.owner)
+    });
     let calls = Calls {
+        strange: strange.map(|command| (command.t, command.owner.0)).collect(),
         all,
         lost: lost.map(|fault| (fault.t0, fault.t1)).collect(),
         taken_away: taken_away.map(|(_, t0, t1)| (t0, t1)).collect(),
@@ -67,7 +82,7 @@ fn of_key(all: &[Acquire], history: &History, calm: &Calm) -> Vec<Violation> {
         if token > 0 && !tokens.contains_key(&token) {
             let earlier = writers.iter().filter(|(of, _)| *of < token);
             let last = earlier.max_by_key(|(of, _)| *of).map(|(_, writer)| *writer);
-            if !calls.may_be_of_nobody(last, reader, history, calm) {
+            if !calls.may_be_of_nobody(token, last, reader, history, calm) {
                 wrong("which no writer has".into(), last.unwrap_or(reader));
             }
         }
@@ -113,6 +128,7 @@ impl Calls<'_> {
     /// Whether a client may have drawn that token for a writer that never had the lock, and not have given it back.
     fn may_be_of_nobody(
         &self,
+        token: u64,
         last: Option<&Acquire>,
         reader: &Acquire,
         history: &History,
@@ -138,8 +154,45 @@ impl Calls<'_> {
                 }
                 (Outcome::Busy, _) if call.wait == 0 => false,
                 // Also of one that was not executed: it may have been undone, as H12 has it.
-                _ => surely_over(call, history, calm) >= from,
+                _ => {
+                    surely_over(call, history, calm) >= from
+                        && (self.was_handed_it(token, call, last, reader)
+                            || self.has_drawn(call, last, reader, history))
+                }
             })
+    }
+
+    /// Whether the client of the last writer may have handed that call the lock, with a token of its own, when it gave
+    /// up. Each of those has one.
+    fn was_handed_it(
+        &self,
+        token: u64,
+        call: &Acquire,
+        last: Option<&Acquire>,
+        reader: &Acquire,
+    ) -> bool {
+        let Some(last) = last.filter(|last| last.owner.0 == call.owner.0) else { return false };
+        let of_client = self.all.iter().filter(|one| !one.reads && one.owner.0 == call.owner.0);
+        let gave_up = of_client
+            .filter(|one| !one.is_granted() && one.inv <= reader.ret && last.began <= one.ret);
+        token - last.token.unwrap_or(0) <= gave_up.count() as u64
+    }
+
+    /// Whether the server may have given the client of that call the lock after the last writer, and drawn tokens.
+    fn has_drawn(
+        &self,
+        call: &Acquire,
+        last: Option<&Acquire>,
+        reader: &Acquire,
+        history: &History,
+    ) -> bool {
+        let (from, to) = (last.map_or(0, |last| last.ret), reader.ret);
+        let off = history.bounds.off;
+        let mut heard = history.heard.iter();
+        let all = heard.any(|heard| heard.from <= from.saturating_sub(off) && to + off <= heard.to);
+        let during = from.saturating_sub(off)..=to + off;
+        let mut strange = self.strange.iter();
+        !all || strange.any(|(t, client)| *client == call.owner.0 && during.contains(t))
     }
 }
 
@@ -211,6 +264,26 @@ pub(crate) mod trials {
         assert_eq!(with(dropped(Outcome::NotExecuted, 30)), 0);
         assert_eq!(with(dropped(Outcome::NotExecuted, 2)), 1, "the other one wrote after it");
         assert_eq!(with(dropped(Outcome::Cancelled, 60)), 1, "it came later");
+    }
+
+    pub(crate) fn who_gave_up_has_drawn_nothing_if_the_server_wrote_nothing() {
+        let with = |who: u16, token: u64, written: Option<(u64, What)>| {
+            let gave_up = asked(who, 8).ended(Outcome::Cancelled, 33);
+            let gave_up = of(gave_up, false, 0);
+            let owner = (gave_up.owner.0, 77);
+            found(&[wrote(0, 10, 5), gave_up, read(1, 50, token)], |history| {
+                let command = |(t, what)| Command { t: t * MS, key: NAME, owner, what };
+                let commands = written.map(command).into_iter().collect();
+                history.heard = vec![Heard { from: 0, to: NEVER, commands }];
+            })
+        };
+        assert_eq!([with(2, 8, None), with(2, 8, Some((5, What::Wrote)))], [1, 1]);
+        assert_eq!(with(2, 8, Some((30, What::Asked))), 1, "it was refused");
+        for what in [What::Wrote, What::GivenBack] {
+            assert_eq!(with(2, 8, Some((30, what))), 0, "{what:?}");
+        }
+        // Handed to it, with the next token.
+        assert_eq!([with(0, 6, None), with(0, 8, None), with(2, 6, None)], [0, 1, 1]);
     }
 
     pub(crate) fn a_grant_whose_answer_was_lost_leaves_what_was_drawn_with_it() {

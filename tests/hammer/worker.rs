@@ -233,7 +233,8 @@ impl Worker {
         self.acquire(&handle, wish).await.ok().flatten()
     }
 
-    /// Waits for a name that few ask for, holds it for a while, and stays away for longer.
+    /// Waits for a name that few ask for, holds it for a while, and stays away for longer. Sometimes it reads on when
+    /// it has written: no later call lets those in that wait to read, if that does not.
     async fn patient_session(&mut self) -> Vec<Hold> {
         let pause = ms(self.rng.u64(50..900));
         let stop = self.shared.stop.clone();
@@ -244,12 +245,22 @@ impl Worker {
         let ask = if self.rng.bool() { Ask::Lock } else { Ask::WithLease(ms(5000)) };
         let call = (self.task, self.shared.next_call());
         let giving_up = stop.told();
-        let wish = Wish { ask, reads: self.pick_reads(key), nested: false };
+        let reads = self.pick_reads(key);
+        let wish = Wish { ask, reads, nested: false };
         let granted = handle.acquire(&self.shared.log, call, wish, giving_up).await;
         let Ok(Some(mut hold)) = granted else { return Vec::new() };
         let time = ms(self.rng.u64(20..300));
         self.idle(&mut hold, time).await;
-        vec![hold]
+        if Names::kind(key) != Kind::ReadWrite || reads || stop.is_told() || self.rng.bool() {
+            return vec![hold];
+        }
+        let call = (self.task, self.shared.next_call());
+        let mut held = Vec::from_iter(hold.change_sides(call).await);
+        for hold in &mut held {
+            let time = ms(self.rng.u64(200..600));
+            self.idle(hold, time).await;
+        }
+        held
     }
 
     async fn acquire(

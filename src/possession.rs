@@ -17,7 +17,7 @@
 //! 4. A possession that is lost, or that Redis has released, never comes back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -32,7 +32,6 @@ mod ending;
 mod handoff;
 mod id;
 mod joint;
-mod joint_holds;
 mod lose;
 mod overview;
 mod pending;
@@ -66,8 +65,6 @@ pub(crate) struct Possession {
     permit: Semaphore,
     /// The task that got the first hold of the handle inside; zero for none, such as what `block_on` runs.
     pub(crate) first_task: AtomicU32,
-    /// Its last reader stays for others to join: invariant 5 of [`shared`]. It changes with the hold state locked.
-    stays: AtomicBool,
     pub(crate) holds: Mutex<HoldState>,
 }
 
@@ -79,7 +76,6 @@ impl Possession {
             registry: None,
             permit: Semaphore::new(1),
             first_task: AtomicU32::new(0),
-            stays: AtomicBool::new(false),
             holds: Mutex::default(),
         }
     }
@@ -250,7 +246,7 @@ impl HoldState {
 
     /// Whether a live guard is still valid.
     pub(crate) fn holding(&self, now: Instant) -> bool {
-        self.guarded().any(|hold| hold.validity.check(now).is_some())
+        self.live.iter().any(|hold| hold.validity.check(now).is_some())
     }
 
     /// Whether that handle holds the lock: its next hold is then a nested one.
@@ -265,7 +261,7 @@ impl HoldState {
 
     /// Until when a live guard is valid.
     pub(crate) fn valid_until(&self, now: Instant) -> Option<Instant> {
-        self.guarded().filter_map(|hold| hold.validity.check(now)).max()
+        self.live.iter().filter_map(|hold| hold.validity.check(now)).max()
     }
 
     /// About to ask Redis for the first hold. From here on a release is pending (invariant 2).

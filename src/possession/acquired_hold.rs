@@ -41,13 +41,9 @@ impl AcquiredHold {
     /// Its guard gives it back, unless it stays. In the same step `leaves_side` has its handle read no more.
     pub(crate) fn leave(&self, how: Leave, now: Instant, leaves_side: impl FnOnce()) -> Leaves {
         let mut holds = self.possession.holds.lock();
-        if how == Leave::AfterStay {
-            self.possession.stays.store(false, Ordering::Relaxed);
-        }
         let leaves = holds.leave(self.hold, how == Leave::OrStay, now);
-        match leaves {
-            Leaves::Nobody => self.possession.stays.store(true, Ordering::Relaxed),
-            _ => leaves_side(),
+        if leaves != Leaves::Nobody {
+            leaves_side();
         }
         leaves
     }

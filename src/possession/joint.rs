@@ -10,13 +10,11 @@
 //!    mutex is taken before that of a joint hold.
 //! 2. **The watchdog renews it while it has a part** that is not about to go. Once the watchdog has found none, a new part
 //!    needs the hold state, and the caller registers the handle again.
-//! 3. **A joint hold without a part stays while the client has other readers**, for those that come again, and the last of
-//!    them drops it. It locks the hold state then. While a reader *stays* (invariant 5 of [`super::shared`]), that one will do so, and no
-//!    other has to: it says first that it stays no more, and looks at the parts after that.
+//! 3. The last part gives the hold back as any other reader does. While the share is open, it stays as the last reader
+//!    does.
 //! 4. A guard that is extended gets a hold of its own: the lease of the others stays as it is.
 
 use std::ops::Deref;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -118,14 +116,6 @@ impl Joint {
         self.parts.lock().is_closed = true;
     }
 
-    /// The same, unless a guard has a part. Returns whether none has.
-    pub(super) fn close_if_empty(&self) -> bool {
-        let mut parts = self.parts.lock();
-        let is_empty = !parts.any();
-        parts.is_closed |= is_empty;
-        is_empty
-    }
-
     /// Whether all parts are of that handle.
     pub(super) fn is_of(&self, handle: HandleId) -> bool {
         let parts = self.parts.lock();
@@ -166,36 +156,29 @@ impl Part {
 
     fn leave(&self, how: Leave, now: Instant, leaves_side: impl FnOnce()) -> Leaves {
         let Joint { granted, parts, .. } = &*self.joint;
-        let possession = &granted.possession;
-        if how != Leave::AfterStay {
-            let mut parts = parts.lock();
-            self.remove_from(&mut parts);
+        let mut parts = parts.lock();
+        match how {
+            Leave::AfterStay => parts.stays = None,
+            _ => self.remove_from(&mut parts),
+        }
+        if parts.any() {
             leaves_side();
-            if parts.any() || possession.stays.load(Ordering::Relaxed) && !parts.is_closed {
-                return Leaves::Readers;
-            }
-        }
-        let mut holds = possession.holds.lock();
-        if how == Leave::AfterStay {
-            possession.stays.store(false, Ordering::Relaxed);
-            parts.lock().stays = None;
-        }
-        let is_kept = !parts.lock().is_closed && holds.has_guards_beside(granted.hold);
-        if is_kept || self.joint.guards() > 0 || holds.has_dropped(granted.hold) {
             return Leaves::Readers;
         }
-        if how == Leave::OrStay && holds.is_last_of_open_share(granted.hold, now) {
-            let mut parts = parts.lock();
-            if parts.is_open(now) && !parts.any() {
-                parts.stays = Some(self.handle);
-                possession.stays.store(true, Ordering::Relaxed);
-                return Leaves::Nobody;
+        if how == Leave::OrStay && parts.is_open(now) {
+            parts.stays = Some(self.handle);
+            drop(parts);
+            let holds = granted.possession.holds.lock();
+            if holds.has_beside(granted.hold) {
+                // What its handle asks for from here on waits for the others, and not for this one.
+                leaves_side();
             }
+            return Leaves::Nobody;
         }
-        match self.joint.close_if_empty() {
-            true => holds.leave(granted.hold, false, now),
-            false => Leaves::Readers,
-        }
+        leaves_side();
+        parts.is_closed = true;
+        drop(parts);
+        granted.leave(Leave::Now, now, || {})
     }
 
     fn remove_from(&self, parts: &mut Parts) {

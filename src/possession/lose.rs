@@ -81,7 +81,6 @@ impl HoldState {
 
     /// The possession is lost. Returns the validities of its live holds.
     pub(super) fn lose_live(&mut self) -> Vec<Arc<Validity>> {
-        self.drop_empty_joint_holds();
         self.over = true;
         let lost = std::mem::take(&mut self.live);
         let lives_on = lost.iter().map(|hold| (hold.number, hold.validity.clone()));

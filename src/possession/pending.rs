@@ -55,7 +55,7 @@ impl HoldState {
                 }
             })
         };
-        let longest = self.guarded().filter_map(of_hold).max()?;
+        let longest = self.live.iter().filter_map(of_hold).max()?;
         Some(longest.max(self.unwritten_lease().unwrap_or_default()))
     }
 

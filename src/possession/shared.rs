@@ -19,40 +19,42 @@
 //! 6. **A reader can be let in before its call goes on** (see [`crate::acquire`]). Until then the watchdog does not
 //!    renew its lease, as that of a hand-off: a call that is never polled again does not keep a writer out for ever.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::lease::{Lease, Validity, valid_until};
 use crate::token::FencingToken;
 
 use super::handoff::LEAST;
-use super::{HandleId, Hold, HoldId, HoldState, Id, Joint, Leaves, NewHold, Possession};
+use super::{
+    AcquiredHold, HandleId, Held, Hold, HoldId, HoldState, Id, Joint, Leaves, NewHold, Possession,
+};
 
 #[derive(Default)]
 pub(super) struct Shared {
     /// Until when a reader may join that came last (invariant 2).
-    pub(super) open_until: Option<Instant>,
+    open_until: Option<Instant>,
     /// Whether not all leases are the default one.
     uneven: bool,
     /// The writer beside these readers, or the last one that was (invariant 4). Its mutex is taken under this one.
     writer: Option<Arc<Possession>>,
     /// Those of these holds that several guards have a part of.
-    pub(super) joint: Vec<(HoldId, Arc<Joint>)>,
+    joint: Vec<(HoldId, Weak<Joint>)>,
 }
 
 impl Shared {
     /// The joint holds, with the holds that they are here.
-    pub(super) fn joint(&self) -> impl Iterator<Item = (HoldId, &Arc<Joint>)> {
-        self.joint.iter().map(|(hold, joint)| (*hold, joint))
+    fn joint(&self) -> impl Iterator<Item = (HoldId, Arc<Joint>)> {
+        self.joint.iter().filter_map(|(hold, joint)| Some((*hold, joint.upgrade()?)))
     }
 
     /// Whether a reader may join that comes now.
-    pub(super) fn is_open(&self, now: Instant) -> bool {
+    fn is_open(&self, now: Instant) -> bool {
         self.open_until.is_some_and(|until| now < until)
     }
 
     /// The writer that Redis may have beside these readers.
-    pub(super) fn writer(&self) -> Option<&Arc<Possession>> {
+    fn writer(&self) -> Option<&Arc<Possession>> {
         self.writer.as_ref().filter(|writer| writer.holds.lock().may_have_pending())
     }
 }
@@ -139,6 +141,54 @@ impl HoldState {
         !self.over && self.holding(now) && valid.all(is_own)
     }
 
+    fn joint_hold(&self, hold: HoldId) -> Option<Arc<Joint>> {
+        let (_, joint) = self.shared.as_ref()?.joint.iter().find(|(number, _)| *number == hold)?;
+        joint.upgrade()
+    }
+
+    /// How many guards have that hold.
+    pub(super) fn guards_of(&self, hold: HoldId) -> usize {
+        self.joint_hold(hold).map_or(1, |joint| joint.guards())
+    }
+
+    /// Whether there are guards whose hold is another one.
+    pub(super) fn has_beside(&self, hold: HoldId) -> bool {
+        self.live.iter().any(|live| live.number != hold)
+    }
+
+    /// Whether the call has yet to go on that was let in with that hold, or the guard is about to go that has it.
+    pub(super) fn is_unattended(&self, hold: &Hold) -> bool {
+        hold.unclaimed && self.joint_hold(hold.number).is_none_or(|joint| joint.is_idle(false))
+    }
+
+    /// Guards may have come or gone whose hold is a joint one: without one, the watchdog does not renew it.
+    pub(super) fn look_at_joint_holds(&mut self, watchdog_asks: bool) {
+        let Self { shared: Some(shared), live, .. } = self else { return };
+        for (number, joint) in shared.joint() {
+            if let Some(hold) = live.iter_mut().find(|hold| hold.number == number) {
+                hold.unclaimed = joint.is_idle(watchdog_asks);
+            }
+        }
+    }
+
+    /// No guard has that hold any more, joint or not.
+    pub(super) fn forget_joint_hold(&mut self, hold: HoldId) {
+        self.shared
+            .iter_mut()
+            .for_each(|shared| shared.joint.retain(|(number, _)| *number != hold));
+    }
+
+    /// Adds a hold with the default lease beside that one, which is a live one. Redis has one for both.
+    pub(super) fn hold_beside(&mut self, hold: HoldId, until: Instant) -> Option<NewHold> {
+        let is_live = self.live.iter().any(|live| live.number == hold);
+        is_live.then(|| self.add(Lease::Watchdog, Arc::new(Validity::new(until))))
+    }
+
+    /// From here on no reader comes in but by this hold state.
+    pub(crate) fn close_joint_holds(&self) {
+        self.shared.iter().flat_map(|shared| shared.joint()).for_each(|(_, joint)| joint.close());
+    }
+
     /// Whether that handle writes here. If it does, these readers of it may be beside this writer from here on.
     pub(crate) fn takes_readers(&mut self, handle: HandleId, readers: Id) -> bool {
         let takes = self.is_of(handle) && !self.live.is_empty();
@@ -188,19 +238,15 @@ impl HoldState {
     /// Whether readers are left after one was given back, so that Redis has nothing to hear.
     pub(super) fn is_shared_still(&self, now: Instant) -> bool {
         let even = self.shared.as_ref().is_some_and(|shared| !shared.uneven);
-        even && !self.over && self.guarded().any(|hold| hold.validity.check(now).is_some())
+        even && !self.over && self.live.iter().any(|hold| hold.validity.check(now).is_some())
     }
 
     /// A guard gives its hold back. The last reader stays if it `may_stay`, and another one may join it. The watchdog
     /// does not renew its lease meanwhile: an `unlock` that is never polled again keeps no writer out for ever.
     pub(crate) fn leave(&mut self, hold: HoldId, may_stay: bool, now: Instant) -> Leaves {
-        if self.shared.is_some() && !self.has_guards_beside(hold) {
-            if may_stay && self.is_last_of_open_share(hold, now) {
-                let last = self.live.iter_mut().find(|live| live.number == hold);
-                last.into_iter().for_each(|last| last.unclaimed = true);
-                return Leaves::Nobody;
-            }
-            self.drop_empty_joint_holds();
+        if may_stay && let Some(last) = self.last_of_open_share(now) {
+            last.unclaimed = true;
+            return Leaves::Nobody;
         }
         match self.give_back(hold) {
             false => Leaves::Nothing,
@@ -209,12 +255,11 @@ impl HoldState {
         }
     }
 
-    /// Whether that hold is there, which is the last one that readers have, and another handle may join it.
-    pub(super) fn is_last_of_open_share(&self, hold: HoldId, now: Instant) -> bool {
-        let can_be_joined = |shared: &Shared| shared.is_open(now) && shared.writer().is_none();
-        !self.over
-            && self.shared.as_deref().is_some_and(can_be_joined)
-            && self.live.iter().any(|live| live.number == hold)
+    /// The last reader, if another handle may join it.
+    fn last_of_open_share(&mut self, now: Instant) -> Option<&mut Hold> {
+        let shared = self.shared.as_ref().filter(|shared| shared.is_open(now))?;
+        let joins = !self.over && self.live.len() == 1 && shared.writer().is_none();
+        self.live.first_mut().filter(|_| joins)
     }
 
     /// Whether Redis keeps the lock for longer than the guards need that are left (invariant 3).
@@ -233,8 +278,51 @@ impl HoldState {
         Some((added, watch))
     }
 
+    /// The same with a part of the joint hold of its thread, where it can have that: with the default lease, while the
+    /// share is open, and beside no writer.
+    pub(crate) fn join_on_thread(
+        &mut self,
+        possession: &Arc<Possession>,
+        join: Join,
+        now: Instant,
+    ) -> Option<(Held, bool)> {
+        let can_have_part = |shared: &Shared| shared.is_open(now) && shared.writer().is_none();
+        let takes_part = self.shared.as_deref().is_some_and(can_have_part)
+            && join.lease == Lease::Watchdog
+            && !join.has_limit;
+        if !takes_part {
+            let (hold, watch) = self.join(join, now)?;
+            return Some((
+                AcquiredHold::new(possession.clone(), hold, join.requested).into(),
+                watch,
+            ));
+        }
+        let (until, watch) = self.lets_in(join, now)?;
+        let take_part = |joint: &Arc<Joint>| joint.take_part_until(join.writes_as, until, now);
+        let of_this_thread = |(_, joint): &(_, Arc<Joint>)| joint.is_of_this_thread();
+        let shared = self.shared.as_deref()?;
+        let found = shared.joint().filter(of_this_thread).find_map(|(_, joint)| take_part(&joint));
+        let part = match found {
+            Some(part) => part,
+            None => {
+                let hold = self.add(join.lease, Arc::new(Validity::new(until)));
+                let number = hold.0;
+                let granted = AcquiredHold::new(possession.clone(), hold, join.requested);
+                granted.set_handed_off();
+                let shared = self.shared.as_deref_mut()?;
+                let joint = Arc::new(Joint::new(granted, shared.open_until));
+                shared.joint.push((number, Arc::downgrade(&joint)));
+                take_part(&joint)?
+            }
+        };
+        let hold = part.joint().granted.hold;
+        let live = self.live.iter_mut().find(|live| live.number == hold);
+        live.into_iter().for_each(|live| live.unclaimed = false);
+        Some((Held::Part(part), watch))
+    }
+
     /// Lets a reader in until then, if that needs no request.
-    pub(super) fn lets_in(&mut self, join: Join, now: Instant) -> Option<(Instant, bool)> {
+    fn lets_in(&mut self, join: Join, now: Instant) -> Option<(Instant, bool)> {
         let Join { handle, lease, requested, passes, writes_as, writes, has_limit, .. } = join;
         let shared = self.shared.as_ref()?;
         let is_beside = match shared.writer() {

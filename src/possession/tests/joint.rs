@@ -83,20 +83,13 @@ fn those_of_a_thread_are_one_hold_of_many_guards() {
         scope.spawn(|| readers.joins(4).expect("it is open")).join().unwrap()
     });
     assert!(!Arc::ptr_eq(&before, &readers.joint), "another thread has another one");
-    let own = readers.joint.clone();
-    assert_eq!(fourth.leave(Leave::OrStay, readers.story.now, || {}), Leaves::Readers);
-    let again = own.take_part(4, readers.story.now, || {}).expect("others read: it stays for it");
-    assert_eq!(readers.story.holds().live_with(readers.first), 5);
-    let again = Held::Part(again);
-    assert_eq!(again.leave(Leave::OrStay, readers.story.now, || {}), Leaves::Readers);
+    assert_eq!(fourth.leave(Leave::OrStay, readers.story.now, || {}), Leaves::Nobody);
+    assert_eq!(fourth.leave(Leave::AfterStay, readers.story.now, || {}), Leaves::Readers);
     for left in [Leaves::Readers, Leaves::Readers, Leaves::Readers] {
         assert_eq!(readers.leaves(Leave::Now), left);
     }
     assert_eq!(readers.story.holds().live_with(readers.first), 1);
-    let last = readers.story.holds().leave(readers.first, false, readers.story.now);
-    assert_eq!(last, Leaves::Release, "the others have no guard");
-    assert_eq!(readers.story.pending().map(|pending| pending.count), Some(0));
-    assert!(own.take_part(4, readers.story.now, || {}).is_none());
+    assert_eq!(readers.story.give_back(readers.first).map(|pending| pending.count), Some(0));
 }
 
 #[test]
@@ -107,7 +100,7 @@ fn the_last_one_gives_it_back_in_whichever_way() {
         assert_eq!(readers.leaves(how), Leaves::Readers);
         let last = readers.guards.pop().unwrap();
         if how == Leave::OrStay {
-            assert_eq!(last.leave(how, readers.story.now, || {}), Leaves::Nobody);
+            assert_eq!(last.leave(how, readers.story.now, || panic!("it reads")), Leaves::Nobody);
             assert_eq!(readers.story.pending(), None);
             let other = readers.takes_part().expect("it stays for others");
             let goes = other.leave(how, readers.story.now, || {});
@@ -165,38 +158,6 @@ fn it_is_renewed_while_somebody_has_a_part_and_watched_again_from_the_next_one_o
     let own = valid_until(readers.story.now, WATCHDOG);
     assert_eq!(part.validity.check(readers.story.now), Some(own));
     assert!(Arc::ptr_eq(&part.validity, &late.validity));
-}
-
-/// The hold state and its joint holds know each other.
-#[test]
-fn nothing_is_left_of_them_when_the_last_guard_has_gone() {
-    for (loses, closes) in [(false, false), (true, false), (false, true), (true, true)] {
-        let mut readers = Readers::new();
-        let elsewhere = std::thread::scope(|scope| {
-            scope.spawn(|| readers.joins(4).expect("it is open")).join().unwrap()
-        });
-        readers.guards.insert(0, elsewhere);
-        readers.story.give_back(readers.first);
-        assert_eq!(readers.leaves(Leave::OrStay), Leaves::Readers);
-        let stays = readers.guards.pop().unwrap();
-        assert_eq!(readers.leaves(Leave::OrStay), Leaves::Readers);
-        assert_eq!(stays.leave(Leave::OrStay, readers.story.now, || {}), Leaves::Nobody);
-        if closes {
-            readers.story.holds().close_joint_holds();
-        }
-        let again = readers.joins(5).expect("it is open");
-        if loses {
-            readers.story.lose(FoundBy::Renewal);
-        }
-        let left = if loses { Leaves::Nothing } else { Leaves::Release };
-        let first = again.leave(Leave::Now, readers.story.now, || {});
-        assert!(first == Leaves::Readers || closes && loses, "{first:?}");
-        assert_eq!(stays.leave(Leave::AfterStay, readers.story.now, || {}), left);
-        drop((stays, again));
-        readers.joint = joint(&Story::new());
-        assert!(!readers.story.holds().has_holds());
-        assert_eq!(Arc::strong_count(&readers.story.possession), 1);
-    }
 }
 
 #[test]

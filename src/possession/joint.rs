@@ -1,9 +1,9 @@
 //! One hold that the readers of one thread have together.
 //!
 //! The readers of a client are one hold in Redis (see [`super::shared`]). If each of them changed the hold state, threads
-//! that read one name would pass that state from core to core, and two would read less than one does. So a reader with a
-//! default lease gets a joint hold, and those that come after it on its thread get a part of that: they lock the mutex of
-//! the joint hold alone, and share its validity. For the hold state it is one hold.
+//! that read one name would pass that state from core to core, and two would read less than one does. So where readers
+//! take turns on a thread, the next one with a default lease makes a joint hold, and those that come after it there get a
+//! part of that: they lock the mutex of the joint hold alone, and share its validity. For the hold state it is one hold.
 //!
 //! 1. **A joint hold lets in only whom the hold state would let in.** It is open for as long as the share is, and closed
 //!    before a writer of this client asks to stand beside the readers. Both are written with the hold state locked: its
@@ -57,14 +57,18 @@ impl Parts {
 
 impl Joint {
     /// Of a hold that the hold state has for it.
-    pub(super) fn new(granted: AcquiredHold, open_until: Option<Instant>) -> Self {
+    pub(super) fn new(granted: AcquiredHold, lane: usize, open_until: Option<Instant>) -> Self {
         let parts = Parts { open_until, ..Parts::default() };
-        Self { granted, lane: host::lane(), parts: Mutex::new(parts) }
+        Self { granted, lane, parts: Mutex::new(parts) }
     }
 
     /// Whether the readers of the running thread take a part.
     pub(crate) fn is_of_this_thread(&self) -> bool {
-        self.lane == host::lane()
+        self.is_of(host::lane())
+    }
+
+    pub(super) fn is_of(&self, lane: usize) -> bool {
+        self.lane == lane
     }
 
     /// Takes a part for a guard of that handle, with the default lease, if nobody has to be asked for that. `then` runs in
@@ -117,7 +121,7 @@ impl Joint {
     }
 
     /// Whether all parts are of that handle.
-    pub(super) fn is_of(&self, handle: HandleId) -> bool {
+    pub(super) fn is_all_of(&self, handle: HandleId) -> bool {
         let parts = self.parts.lock();
         parts.of.iter().chain(&parts.stays).all(|one| *one == handle)
     }
@@ -134,6 +138,41 @@ impl Joint {
         let mut parts = self.parts.lock();
         parts.is_unwatched |= watchdog_asks && parts.of.is_empty();
         parts.of.is_empty()
+    }
+}
+
+/// On which threads readers take turns: only there a joint hold is worth it.
+#[derive(Default)]
+pub(super) struct Threads(Vec<Thread>);
+
+struct Thread {
+    lane: usize,
+    /// The handle that came last, of those that have locked the hold state.
+    last: HandleId,
+    /// How often it may come before it counts as alone.
+    credit: u8,
+}
+
+impl Threads {
+    /// Of more threads nothing is remembered.
+    const MOST: usize = 64;
+    const CREDIT: u8 = 64;
+
+    /// A reader of that handle comes. Returns whether another one came shortly before it.
+    pub(super) fn takes_turns(&mut self, lane: usize, handle: HandleId) -> bool {
+        let Some(thread) = self.0.iter_mut().find(|thread| thread.lane == lane) else {
+            if self.0.len() == Self::MOST {
+                self.0.clear();
+            }
+            self.0.push(Thread { lane, last: handle, credit: 0 });
+            return false;
+        };
+        thread.credit = match thread.last == handle {
+            true => thread.credit.saturating_sub(1),
+            false => Self::CREDIT,
+        };
+        thread.last = handle;
+        thread.credit > 0
     }
 }
 

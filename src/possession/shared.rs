@@ -22,12 +22,14 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use crate::host;
 use crate::lease::{Lease, Validity, valid_until};
 use crate::token::FencingToken;
 
 use super::handoff::LEAST;
 use super::{
     AcquiredHold, HandleId, Held, Hold, HoldId, HoldState, Id, Joint, Leaves, NewHold, Possession,
+    joint::Threads,
 };
 
 #[derive(Default)]
@@ -40,6 +42,7 @@ pub(super) struct Shared {
     writer: Option<Arc<Possession>>,
     /// Those of these holds that several guards have a part of.
     joint: Vec<(HoldId, Weak<Joint>)>,
+    pub(super) threads: Threads,
 }
 
 impl Shared {
@@ -135,7 +138,7 @@ impl HoldState {
     ) -> bool {
         let is_own = |hold: &Hold| {
             self.joint_hold(hold.number)
-                .map_or_else(|| own(&hold.validity), |joint| joint.is_of(handle))
+                .map_or_else(|| own(&hold.validity), |joint| joint.is_all_of(handle))
         };
         let mut valid = self.live.iter().filter(|hold| hold.validity.check(now).is_some());
         !self.over && self.holding(now) && valid.all(is_own)
@@ -279,27 +282,31 @@ impl HoldState {
     }
 
     /// The same with a part of the joint hold of its thread, where it can have that: with the default lease, while the
-    /// share is open, and beside no writer.
+    /// share is open, and beside no writer. One that comes there again and again with no other in between has a hold of
+    /// its own: it would be the last one of a joint hold each time.
     pub(crate) fn join_on_thread(
         &mut self,
         possession: &Arc<Possession>,
         join: Join,
         now: Instant,
     ) -> Option<(Held, bool)> {
-        let can_have_part = |shared: &Shared| shared.is_open(now) && shared.writer().is_none();
-        let takes_part = self.shared.as_deref().is_some_and(can_have_part)
+        let lane = host::lane();
+        let mut can_have_part = |shared: &mut Shared| {
+            let takes_turns = shared.threads.takes_turns(lane, join.writes_as);
+            let has_joint = shared.joint().any(|(_, joint)| joint.is_of(lane));
+            (takes_turns || has_joint) && shared.is_open(now) && shared.writer().is_none()
+        };
+        let takes_part = self.shared.as_deref_mut().is_some_and(&mut can_have_part)
             && join.lease == Lease::Watchdog
             && !join.has_limit;
         if !takes_part {
             let (hold, watch) = self.join(join, now)?;
-            return Some((
-                AcquiredHold::new(possession.clone(), hold, join.requested).into(),
-                watch,
-            ));
+            let own = AcquiredHold::new(possession.clone(), hold, join.requested);
+            return Some((own.into(), watch));
         }
         let (until, watch) = self.lets_in(join, now)?;
         let take_part = |joint: &Arc<Joint>| joint.take_part_until(join.writes_as, until, now);
-        let of_this_thread = |(_, joint): &(_, Arc<Joint>)| joint.is_of_this_thread();
+        let of_this_thread = |(_, joint): &(_, Arc<Joint>)| joint.is_of(lane);
         let shared = self.shared.as_deref()?;
         let found = shared.joint().filter(of_this_thread).find_map(|(_, joint)| take_part(&joint));
         let part = match found {
@@ -310,7 +317,7 @@ impl HoldState {
                 let granted = AcquiredHold::new(possession.clone(), hold, join.requested);
                 granted.set_handed_off();
                 let shared = self.shared.as_deref_mut()?;
-                let joint = Arc::new(Joint::new(granted, shared.open_until));
+                let joint = Arc::new(Joint::new(granted, lane, shared.open_until));
                 shared.joint.push((number, Arc::downgrade(&joint)));
                 take_part(&joint)?
             }

@@ -2,6 +2,7 @@
 
 use super::renewal::PERIOD;
 use super::*;
+use crate::host;
 
 /// For how long a share is open.
 const SHARE: Duration = Duration::from_millis(10);
@@ -34,16 +35,9 @@ impl Readers {
     /// By way of the hold state.
     fn joins(&mut self, handle: HandleId) -> Option<Held> {
         let story = &self.story;
-        let join = Join {
-            handle: ME,
-            lease: Lease::Watchdog,
-            requested: WATCHDOG,
-            passes: false,
-            writes_as: handle,
-            writes: false,
-            has_limit: false,
-            is_let_in: false,
-        };
+        let join = joins_as(handle);
+        // Another one came before it.
+        story.holds().shared.as_mut().unwrap().threads.takes_turns(host::lane(), 0);
         let (held, _) = story.holds().join_on_thread(&story.possession, join, story.now)?;
         let Held::Part(part) = &held else { panic!("a hold of its own") };
         self.joint = part.joint().clone();
@@ -66,9 +60,22 @@ impl Readers {
     }
 }
 
+fn joins_as(handle: HandleId) -> Join {
+    Join {
+        handle: ME,
+        lease: Lease::Watchdog,
+        requested: WATCHDOG,
+        passes: false,
+        writes_as: handle,
+        writes: false,
+        has_limit: false,
+        is_let_in: false,
+    }
+}
+
 fn joint(story: &Story) -> Arc<Joint> {
     let none = (0, Arc::new(Validity::new(story.now)), None);
-    Arc::new(Joint::new(AcquiredHold::new(story.possession.clone(), none, WATCHDOG), None))
+    Arc::new(Joint::new(AcquiredHold::new(story.possession.clone(), none, WATCHDOG), 0, None))
 }
 
 #[test]
@@ -90,6 +97,27 @@ fn those_of_a_thread_are_one_hold_of_many_guards() {
     }
     assert_eq!(readers.story.holds().live_with(readers.first), 1);
     assert_eq!(readers.story.give_back(readers.first).map(|pending| pending.count), Some(0));
+}
+
+/// It would be the last one each time.
+#[test]
+fn a_reader_that_is_alone_on_its_thread_has_a_hold_of_its_own() {
+    let readers = Readers::new();
+    let alone = std::thread::scope(|scope| {
+        let joins = || {
+            let story = &readers.story;
+            let come = [1, 1, 2, 2].map(|handle| {
+                let mut holds = story.holds();
+                let (held, _) = holds
+                    .join_on_thread(&story.possession, joins_as(handle), story.now)
+                    .expect("it is open");
+                held
+            });
+            come.map(|held| matches!(held, Held::Hold(_)))
+        };
+        scope.spawn(joins).join().unwrap()
+    });
+    assert_eq!(alone, [true, true, false, false]);
 }
 
 #[test]

@@ -18,6 +18,13 @@ async fn readers(client: &LockClient) -> Vec<(ReadWriteLock, ReadGuard)> {
     readers
 }
 
+/// Another handle reads in between on either thread: only where readers take turns they have a hold together.
+async fn others_read(other: &ReadWriteLock) {
+    for _ in 0..4 {
+        other.read().await.unwrap().unlock().await.unwrap();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_of_many_readers_is_renewed_until_it_has_gone() {
     for each_way in [0, 1, 50].map(ms) {
@@ -93,13 +100,15 @@ async fn a_reader_that_is_extended_takes_no_other_along() {
     drop(readers);
     // It is known as its handle's own, and as gone when it has gone.
     let lock = client.read_write_lock("config");
-    let (one, extended) = (lock.read().await.unwrap(), lock.read().await.unwrap());
+    let other = client.read_write_lock("config");
+    let one = lock.read().await.unwrap();
+    others_read(&other).await;
+    let extended = lock.read().await.unwrap();
     extended.extend(ms(3_600_000)).await.unwrap();
     lock.write().await.unwrap().unlock().await.unwrap();
     one.unlock().await.unwrap();
     lock.write().await.unwrap().unlock().await.unwrap();
     extended.unlock().await.unwrap();
-    let other = client.read_write_lock("config");
     let reads = other.read().await.unwrap();
     assert!(lock.try_write_now().await.unwrap().is_none());
     assert!(timeout(ms(100), lock.write()).await.is_err(), "it does not read, and waits");
@@ -117,6 +126,7 @@ async fn a_handle_writes_beside_all_its_own_readers_and_beside_no_other() {
     let mut own = Vec::new();
     for _ in 0..MANY {
         own.push(lock.read().await.unwrap());
+        others_read(&other).await;
     }
     // They know the hold that they had a part of.
     let mut others = Vec::new();
@@ -238,10 +248,15 @@ async fn a_reader_that_is_extended_is_lost_when_its_own_hold_is() {
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_is_extended_has_the_token_that_it_had() {
     let redis = Redis::new();
-    let lock = redis.client().fenced_read_write_lock("config");
+    let client = redis.client();
+    let (lock, other) =
+        (client.fenced_read_write_lock("config"), client.fenced_read_write_lock("config"));
     let mut readers = Vec::new();
     for _ in 0..MANY {
         readers.push(lock.read().await.unwrap());
+        for _ in 0..4 {
+            other.read().await.unwrap().unlock().await.unwrap();
+        }
     }
     let tokens = readers.iter().map(|guard| guard.token()).collect::<Vec<_>>();
     let writes = lock.write().await.unwrap();

@@ -147,9 +147,8 @@ impl Handoffs {
                 Ok(Err((loss, repeated))) => {
                     if repeated || give_up.is_some() {
                         // It may have been there when the first request came, and have ended since.
-                        let message = "the lock was gone when it was asked for again";
-                        let unknown = Error::new(ErrorKind::Unavailable, Outcome::Unknown, message);
-                        self.failed(possession, prolong, &unknown);
+                        possession.holds.lock().cannot_tell(prolong);
+                        self.failed(possession, prolong, &gone_when_asked_again());
                     }
                     self.losses.found_gone(possession, FoundBy::HandOff, loss);
                     break false;
@@ -240,6 +239,12 @@ impl Handoffs {
             let _ = confirm.send(Err(Error::new(error.kind(), Outcome::Unknown, message)));
         }
     }
+}
+
+/// Redis had no hold when a request came for the second time, which it may have executed before.
+pub(crate) fn gone_when_asked_again() -> Error {
+    let message = "the lock was gone when it was asked for again";
+    Error::new(ErrorKind::Unavailable, Outcome::Unknown, message)
 }
 
 /// While this is there, the permit of a possession is taken for a hand-off.

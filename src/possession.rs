@@ -171,6 +171,8 @@ struct Rare {
     release_missed: bool,
     /// Holds that Redis turned out not to have, and whose guards live on.
     lost: Vec<(HoldId, Arc<Validity>)>,
+    /// Holds that were given back, and of which no answer says whether they were there to their ends.
+    untold: Vec<Arc<Validity>>,
     /// Of a writer: the readers of the same handle that may be beside it.
     readers: Option<Id>,
     /// Until when Redis may keep the lock for a lease that was longer: no request that makes it shorter is confirmed.

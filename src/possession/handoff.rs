@@ -62,8 +62,8 @@ pub(crate) struct Prolong {
     /// How many callers it confirms that their hold was there.
     pub(crate) confirms: usize,
     /// How many holds were given back before.
-    given_back: usize,
-    unconfirmed: usize,
+    pub(super) given_back: usize,
+    pub(super) unconfirmed: usize,
 }
 
 impl Prolong {
@@ -277,9 +277,10 @@ impl HoldState {
         }
     }
 
-    /// What no request has said anything about.
-    pub(super) fn take_unconfirmed(&mut self) -> Vec<Arc<Validity>> {
-        self.handed.as_mut().map_or_else(Vec::new, |handed| std::mem::take(&mut handed.unconfirmed))
+    /// The first of those that no request has said anything about.
+    pub(super) fn take_unconfirmed(&mut self, many: usize) -> Vec<Arc<Validity>> {
+        let Some(handed) = &mut self.handed else { return Vec::new() };
+        handed.unconfirmed.drain(..many.min(handed.unconfirmed.len())).collect()
     }
 
     /// How many callers wait for a confirmation.

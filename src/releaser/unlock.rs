@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
+use crate::handoff::gone_when_asked_again;
 use crate::possession::{AcquiredHold, Held, Leave, Leaves};
 use crate::protocol::Call;
 use crate::spans;
@@ -148,7 +149,7 @@ impl<'a> Unlock<'a> {
         match if self.left.counts() { self.hand_off() } else { None } {
             None => {
                 let executed = self.session.send_release(now).await?;
-                match self.is_confirmed_by_another() {
+                match self.is_confirmed_by_another()? {
                     None => Ok(executed),
                     Some(confirmation) => self.confirmed(confirmation).await,
                 }
@@ -158,13 +159,17 @@ impl<'a> Unlock<'a> {
     }
 
     /// Another call of this handle gave its hold back later, or earlier, and has handed the lock off: if no request
-    /// has said since that this hold was there, the client's thread asks.
-    fn is_confirmed_by_another(&mut self) -> Option<Confirmation> {
+    /// has said since that this hold was there, the client's thread asks. Fails if its request was about this hold, too,
+    /// and found nothing when it was sent again.
+    fn is_confirmed_by_another(&mut self) -> Result<Option<Confirmation>, Error> {
         let AcquiredHold { possession, validity, .. } = self.granted;
         let (settle, confirmation) = {
             let mut holds = possession.holds.lock();
+            if holds.is_untold(validity) {
+                return Err(gone_when_asked_again());
+            }
             if !holds.is_unconfirmed(validity) {
-                return None;
+                return Ok(None);
             }
             let (confirm, confirmation) = oneshot::channel();
             (holds.confirms_to(confirm), confirmation)
@@ -173,7 +178,7 @@ impl<'a> Unlock<'a> {
             self.session.releaser.enqueue(Job::Settle(possession.clone()));
         }
         self.session.ends();
-        Some(confirmation)
+        Ok(Some(confirmation))
     }
 
     fn outcome(&self, executed: Result<bool, Error>) -> Result<(), Error> {

@@ -137,3 +137,34 @@ fn a_release_that_was_given_up_is_not_executed_behind_the_next_hold_of_its_owner
         guard.unlock().await.expect("a release");
     });
 }
+
+/// Redis does not answer the first request about a hand-off. When it answers the second, the lease has ended that the
+/// first one left to a nested hold. So the client cannot tell whether the outer hold was there to its end.
+#[test]
+fn a_hold_that_may_have_been_there_to_its_end_is_not_called_lost() {
+    let (name, away) = ("twice", ms(20));
+    play(0, async |scene| {
+        let (machine, client) = scene.client(away, LockClient::builder()).await;
+        let (first, next) = (client.lock(name), client.lock(name));
+        let guard = first.lock().await.expect("the lock");
+        let next = machine.spawn(async move {
+            let outer = next.lock().await.expect("the lock");
+            let inner = next.lock_with_lease(ms(60)).await.expect("a nested hold");
+            (outer.unlock().await, inner.unlock().await)
+        });
+        sleep(8 * away).await;
+        let script = redis::Script::new(&scripts::prolong());
+        let call = format!("EVALSHA\r\n$40\r\n{}", script.get_hash());
+        scene.network.set_trap(&machine, scene.server, &call, 0, RequestFate::AnswerLost);
+        let first = guard.unlock().await;
+        let (outer, inner) = next.await.expect("no panic");
+        for (which, unlocked) in [("the first hold", first), ("the outer hold", outer)] {
+            let error = unlocked.expect_err(which);
+            let expected = (ErrorKind::Unavailable, Outcome::Unknown);
+            assert_eq!((error.kind(), error.outcome()), expected, "{which}: {error:#}");
+        }
+        assert_eq!(inner.expect_err("its lease has ended").kind(), ErrorKind::Lost);
+        assert_eq!(client.stats().losses, 0, "the client counts a loss that it does not know of");
+        assert_eq!(scene.network.remove_traps(&machine, scene.server), 0, "each answer came");
+    });
+}

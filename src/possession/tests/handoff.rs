@@ -314,6 +314,20 @@ fn who_awaits_a_confirmation_has_it_from_a_request_that_was_sent_after_its_hold(
 }
 
 #[test]
+fn a_request_that_was_sent_twice_says_nothing_of_the_holds_before_it_and_a_later_one_is_lost() {
+    let story = Story::new();
+    let (hold, first) = story.grant(HOUR.into());
+    story.give_back(hold);
+    let (hold, second) = story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
+    let prolong = story.prolong().expect("a lease");
+    story.give_back(hold);
+    story.holds().cannot_tell(prolong);
+    assert_eq!(story.lose(FoundBy::HandOff), Some(true));
+    assert_eq!([&first, &second].map(|one| one.is_gone()), [false, true]);
+    assert_eq!([&first, &second].map(|one| story.holds().is_untold(one)), [true, false]);
+}
+
+#[test]
 fn the_watchdog_leaves_an_unclaimed_lock_alone() {
     let mut story = Story::given_back(Lease::Watchdog);
     let since = story.now;

@@ -23,7 +23,8 @@ use crate::error::{Error, Outcome};
 use crate::handle::Handle;
 use crate::handoff::Handoffs;
 use crate::possession::{
-    AcquiredHold, Confirm, FoundBy, Leave, Leaves, PendingRelease, Permit, Possession, Prolong,
+    AcquiredHold, Confirm, FoundBy, Held, Leave, Leaves, PendingRelease, Permit, Possession,
+    Prolong,
 };
 use crate::protocol::{Call, Grant, Names, Released, Terms};
 use crate::transport::{Connection, Router};
@@ -85,8 +86,12 @@ impl Releaser {
         self.follow_up(granted, granted.leave(Leave::Now, clock::now(), || {}));
     }
 
-    /// The same of a hold that its guard has given back.
-    pub(crate) fn follow_up(&self, granted: &AcquiredHold, leaves: Leaves) {
+    /// The same of what a guard has: a part of a joint hold is not the hold.
+    pub(crate) fn give_back_held(&self, held: &Held, how: Leave, now: Instant) {
+        self.follow_up(held, held.leave(how, now, || {}));
+    }
+
+    fn follow_up(&self, granted: &AcquiredHold, leaves: Leaves) {
         let possession = &granted.possession;
         if leaves == Leaves::Readers {
             return;

@@ -23,7 +23,7 @@ use crate::handle::Handle;
 use crate::join::join_all;
 use crate::lease::Lease;
 use crate::metrics::Series;
-use crate::possession::{AcquiredHold, Ask, FoundBy, Held};
+use crate::possession::{AcquiredHold, Ask, FoundBy, Held, Leave};
 use crate::protocol::{Acquired, Wanted};
 use crate::releaser::PossessionSession;
 use crate::token::TokenBlock;
@@ -107,7 +107,10 @@ fn behind(error: Error, has_a_part: bool) -> Error {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         if self.engine.process.is_this_one() {
-            self.holds.iter().for_each(|hold| self.engine.releaser.give_back(hold));
+            let give_back = |hold| {
+                self.engine.releaser.give_back_held(hold, Leave::Now, clock::now());
+            };
+            self.holds.iter().for_each(give_back);
         }
     }
 }

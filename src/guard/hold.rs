@@ -333,8 +333,7 @@ impl Drop for Hold {
         }
         self.ends(End::Dropped);
         let how = if self.stays { Leave::AfterStay } else { Leave::Now };
-        let leaves = self.granted.leave(how, now, || {});
-        self.of.engine.releaser.follow_up(&self.granted, leaves);
+        self.of.engine.releaser.give_back_held(&self.granted, how, now);
         self.end_span();
     }
 }

@@ -71,8 +71,8 @@ impl Joint {
         self.lane == lane
     }
 
-    /// Takes a part for a guard of that handle, with the default lease, if nobody has to be asked for that. `then` runs in
-    /// the same step.
+    /// Takes a part for a guard of that handle, with the default lease, if the client need not ask Redis for that. `then`
+    /// runs in the same step.
     pub(crate) fn take_part(
         self: &Arc<Self>,
         handle: HandleId,
@@ -115,7 +115,7 @@ impl Joint {
         self.parts.lock().open_until = open_until;
     }
 
-    /// Nobody takes a part any more.
+    /// No guard takes a part any more.
     pub(super) fn close(&self) {
         self.parts.lock().is_closed = true;
     }

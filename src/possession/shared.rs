@@ -14,8 +14,9 @@
 //!    all readers of the client in as one. So from before the request that brings the two together, until Redis
 //!    has released the writer, only a reader of that handle joins.
 //! 5. **The last reader stays for those that are about to come**, while the share is open: its `unlock` goes to the end
-//!    of the tasks that are ready to run. So does the last one of each thread (see [`super::joint`]). So many that read for a short time, again and again, are one hold in Redis and
-//!    not one after the other. Meanwhile its lease is not renewed, as below.
+//!    of the tasks that are ready to run. So many that read for a short time, again and again, are one hold in Redis and
+//!    not one after the other. Meanwhile its lease is not renewed, as below. The last one that has a part of a joint
+//!    hold stays in the same way (see [`super::joint`]).
 //! 6. **A reader can be let in before its call goes on** (see [`crate::acquire`]). Until then the watchdog does not
 //!    renew its lease, as that of a hand-off: a call that is never polled again does not keep a writer out for ever.
 
@@ -42,6 +43,7 @@ pub(super) struct Shared {
     writer: Option<Arc<Possession>>,
     /// Those of these holds that several guards have a part of.
     joint: Vec<(HoldId, Weak<Joint>)>,
+    /// Where the next reader makes one.
     pub(super) threads: Threads,
 }
 

@@ -27,7 +27,7 @@ impl Readers {
         readers
     }
 
-    /// Redis says that nobody waits to write.
+    /// Redis says that no other client waits to write.
     fn open(&self) {
         self.story.holds().set_share(Some(self.story.now + SHARE));
     }

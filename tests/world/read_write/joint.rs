@@ -18,6 +18,12 @@ async fn readers(client: &LockClient) -> Vec<(ReadWriteLock, ReadGuard)> {
     readers
 }
 
+/// A little later Redis has nothing of the lock.
+async fn is_free_soon(redis: &Redis) {
+    sleep(ms(100)).await;
+    assert_eq!(keys(redis), [""; 0]);
+}
+
 /// Another handle reads in between on either thread: only where readers take turns they have a hold together.
 async fn others_read(other: &ReadWriteLock) {
     for _ in 0..4 {
@@ -44,7 +50,7 @@ async fn each_of_many_readers_is_renewed_until_it_has_gone() {
     }
 }
 
-/// The watchdog finds nobody who reads but those that are about to go. A reader that comes behind that is renewed.
+/// The watchdog finds no reader but those that are about to go. One that comes behind that is renewed.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_joins_those_that_the_watchdog_has_left_is_renewed() {
     let redis = Redis::new();
@@ -73,8 +79,7 @@ async fn a_reader_that_joins_those_that_the_watchdog_has_left_is_renewed() {
             guard.unlock().await.unwrap();
         }
         keeps.unlock().await.unwrap();
-        sleep(ms(100)).await;
-        assert_eq!(keys(&redis), [""; 0]);
+        is_free_soon(&redis).await;
     }
 }
 
@@ -113,8 +118,7 @@ async fn a_reader_that_is_extended_takes_no_other_along() {
     assert!(lock.try_write_now().await.unwrap().is_none());
     assert!(timeout(ms(100), lock.write()).await.is_err(), "it does not read, and waits");
     reads.unlock().await.unwrap();
-    sleep(ms(100)).await;
-    assert_eq!(keys(&redis), [""; 0]);
+    is_free_soon(&redis).await;
 }
 
 /// A handle that reads more than once, beside another handle and without.
@@ -157,8 +161,7 @@ async fn a_handle_writes_beside_all_its_own_readers_and_beside_no_other() {
     assert!(lock.try_read_now().await.unwrap().is_some(), "it reads beside itself");
     writes.unlock().await.unwrap();
     assert_eq!(begun.elapsed(), ms(0));
-    sleep(ms(100)).await;
-    assert_eq!(keys(&redis), [""; 0]);
+    is_free_soon(&redis).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,18 +191,14 @@ async fn all_of_many_readers_learn_of_a_loss() {
 async fn the_lock_is_free_after_the_last_of_many_in_whichever_way_it_goes() {
     let redis = Redis::new();
     let client = redis.client();
-    for way in 0..4 {
+    for way in 0..3 {
         let mut readers = readers(&client).await;
         let begun = Instant::now();
         while let Some((_, guard)) = readers.pop() {
-            match (way + readers.len()) % 4 {
+            match (way + readers.len()) % 3 {
                 0 => drop(guard),
                 1 => drop(task::spawn(guard.unlock()).poll()),
-                2 => guard.unlock().await.unwrap(),
-                _ => {
-                    let mut leaves = task::spawn(guard.unlock());
-                    let _ = leaves.poll().is_pending().then_some(leaves);
-                }
+                _ => guard.unlock().await.unwrap(),
             }
         }
         timeout(ms(100), async {
@@ -287,8 +286,7 @@ async fn a_handle_that_is_about_to_read_no_more_waits_to_write_until_others_have
             drop(leaves);
         }
         first.1.unlock().await.unwrap();
-        sleep(ms(100)).await;
-        assert_eq!(keys(&redis), [""; 0]);
+        is_free_soon(&redis).await;
     }
     assert!(stayed > 0);
 }

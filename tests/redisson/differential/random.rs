@@ -124,7 +124,7 @@ pub(crate) async fn steps_beside_a_model(setup: &Setup) {
             if was_free && is_old && cast[step.who] == Kind::Java && expected == Came::Failed {
                 expected = Came::Done;
             }
-            let seen = model.seen().of_ours(&cast, LEASE);
+            let seen = model.seen().of_ours(&cast);
             let found = stage.look();
             // What is locked to read when a writer reads, too, Redisson says differently in 3.23.
             let may_differ = is_old || cast[step.who] == Kind::Rust;

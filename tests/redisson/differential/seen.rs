@@ -55,8 +55,8 @@ impl Seen {
         seen
     }
 
-    /// What should stand there if these parties are ours, and no lease of the case is longer.
-    pub(super) fn of_ours(mut self, kinds: &[Kind], longest: i64) -> Self {
+    /// What should stand there if these parties are ours.
+    pub(super) fn of_ours(mut self, kinds: &[Kind]) -> Self {
         let is_ours = |who: &usize| kinds[*who] == Kind::Rust;
         for (_, count) in self.reads.iter_mut().filter(|(who, _)| is_ours(who)) {
             *count = 1;
@@ -64,10 +64,16 @@ impl Seen {
         for (_, marker) in self.markers.iter_mut().filter(|(who, _)| is_ours(who)) {
             marker.0 = 1;
         }
-        if self.writes.keys().any(is_ours) {
-            self.lasts = self.lasts.min(longest);
-        }
         self
+    }
+
+    /// The same, and how long it may last where a writer of these kinds has it, if no lease is longer. Redisson adds up the
+    /// leases of a writer, and its watchdog, which looks at all locks of a process at one time, sets one lease again.
+    pub(super) fn of_a_writer(mut self, kinds: &[Kind], longest: i64) -> (Self, Option<i64>) {
+        let Some((who, count)) = self.writes.first_key_value() else { return (self, None) };
+        let leases = if kinds[*who] == Kind::Rust { 1 } else { i64::from(*count) };
+        self.lasts = self.lasts.min(longest);
+        (self, Some(longest * leases))
     }
 
     /// Whether they are the same, with TTLs that are near to each other. Where one of ours has had it, it may last longer,

@@ -145,9 +145,12 @@ impl Handoffs {
                     self.prolonged(possession, prolong, prolonged, asked);
                 }
                 Ok(Err((loss, repeated))) => {
+                    if !repeated {
+                        possession.holds.lock().answered();
+                    }
                     if repeated || give_up.is_some() {
                         // It may have been there when the first request came, and have ended since.
-                        possession.holds.lock().cannot_tell(prolong);
+                        possession.holds.lock().cannot_tell();
                         self.failed(possession, prolong, &gone_when_asked_again());
                     }
                     self.losses.found_gone(possession, FoundBy::HandOff, loss);

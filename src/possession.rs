@@ -39,6 +39,7 @@ mod permit;
 mod registry;
 mod renewal;
 mod retention;
+mod returned;
 mod shared;
 mod streak;
 pub(crate) use acquired_hold::AcquiredHold;
@@ -155,9 +156,6 @@ pub(crate) struct PendingRelease {
     pub(crate) retains: bool,
     /// If the lock has fencing tokens.
     pub(crate) drawn: Option<Drawn>,
-    /// How many of the holds in `given_back` it is about, and of those before hand-offs.
-    given_back: usize,
-    unconfirmed: usize,
 }
 
 /// What few possessions have.
@@ -173,6 +171,8 @@ struct Rare {
     lost: Vec<(HoldId, Arc<Validity>)>,
     /// Holds that were given back, and of which no answer says whether they were there to their ends.
     untold: Vec<Arc<Validity>>,
+    /// So many of those that were given back first an earlier request was about that was never answered.
+    unanswered: u32,
     /// Of a writer: the readers of the same handle that may be beside it.
     readers: Option<Id>,
     /// Until when Redis may keep the lock for a lease that was longer: no request that makes it shorter is confirmed.
@@ -184,8 +184,10 @@ pub(crate) struct HoldState {
     /// The handle that is inside, or was last (invariant 3).
     inside: HandleId,
     live: Vec<Hold>,
-    /// Given back, and Redis has not confirmed it.
+    /// Given back since the last hand-off, and Redis has not confirmed it.
     given_back: Vec<Arc<Validity>>,
+    /// So many of those that were given back first the request was about that was sent last.
+    asked: u32,
     next_number: HoldId,
     /// The highest hold count that Redis may have for this possession (invariant 2).
     counted: u32,

@@ -232,8 +232,8 @@ async fn send_release(
     };
     let (released, repeated) = match answer {
         Err(error) => {
-            if error.outcome() == Outcome::NotExecuted && !sent_before {
-                possession.holds.lock().release_not_executed();
+            if error.outcome() == Outcome::NotExecuted {
+                possession.holds.lock().release_not_executed(sent_before);
             }
             return Err(error);
         }
@@ -247,6 +247,8 @@ async fn send_release(
     let confirmed = gone.is_none() || sent_before || repeated;
     if confirmed {
         confirm(possession, pending, confirms);
+    } else {
+        possession.holds.lock().answered();
     }
     // A hold that was to stay, or that this client has not released, is gone.
     let lost = pending.count > 0 || !(sent_before || repeated);

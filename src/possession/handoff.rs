@@ -61,9 +61,6 @@ pub(crate) struct Prolong {
     ahead: bool,
     /// How many callers it confirms that their hold was there.
     pub(crate) confirms: usize,
-    /// How many holds were given back before.
-    pub(super) given_back: usize,
-    pub(super) unconfirmed: usize,
 }
 
 impl Prolong {
@@ -100,7 +97,7 @@ pub(super) struct HandedOn {
     confirms: Vec<Confirm>,
     /// The holds before, of which no request has said since that they were there to their ends, if a caller may
     /// have yet to ask for that.
-    unconfirmed: Vec<Arc<Validity>>,
+    pub(super) unconfirmed: Vec<Arc<Validity>>,
     /// The client's thread sees to it.
     settling: bool,
     /// It has the permit of the possession.
@@ -133,7 +130,7 @@ impl Possession {
 }
 
 impl HoldState {
-    fn handed(&mut self) -> &mut HandedOn {
+    pub(super) fn handed(&mut self) -> &mut HandedOn {
         self.handed.get_or_insert_default()
     }
 
@@ -197,9 +194,7 @@ impl HoldState {
         let streak = self.streak(now);
         self.inside = to;
         self.token = token;
-        let before = std::mem::take(&mut self.given_back);
-        let asks = before.into_iter().filter(|validity| Arc::strong_count(validity) > 1);
-        self.handed().unconfirmed.extend(asks);
+        self.goes_on_after_returned();
         if config.max_hold < Duration::MAX {
             self.rare().renewed_from = Some(now);
         }
@@ -260,29 +255,6 @@ impl HoldState {
         !std::mem::replace(&mut handed.settling, true)
     }
 
-    pub(super) fn unconfirmed(&self) -> usize {
-        self.handed.as_ref().map_or(0, |handed| handed.unconfirmed.len())
-    }
-
-    /// Whether the lock was handed off after that hold, and no request has said since that the hold was there.
-    pub(crate) fn is_unconfirmed(&self, validity: &Arc<Validity>) -> bool {
-        let of = |one: &Arc<Validity>| Arc::ptr_eq(one, validity);
-        self.handed.as_ref().is_some_and(|handed| handed.unconfirmed.iter().any(of))
-    }
-
-    /// A request was executed that was sent when there were so many.
-    pub(super) fn confirmed(&mut self, many: usize) {
-        if let Some(handed) = &mut self.handed {
-            handed.unconfirmed.drain(..many.min(handed.unconfirmed.len()));
-        }
-    }
-
-    /// The first of those that no request has said anything about.
-    pub(super) fn take_unconfirmed(&mut self, many: usize) -> Vec<Arc<Validity>> {
-        let Some(handed) = &mut self.handed else { return Vec::new() };
-        handed.unconfirmed.drain(..many.min(handed.unconfirmed.len())).collect()
-    }
-
     /// How many callers wait for a confirmation.
     pub(crate) fn confirms(&self) -> usize {
         self.handed.as_ref().map_or(0, |handed| handed.confirms.len())
@@ -322,17 +294,8 @@ impl HoldState {
         let confirms = handed.confirms.len();
         handed.place_unsaid = false;
         self.shortens(lease, now);
-        let (given_back, unconfirmed) = (self.given_back.len(), self.unconfirmed());
-        Some(Prolong {
-            count,
-            lease,
-            tokens,
-            hold,
-            ahead: false,
-            confirms,
-            given_back,
-            unconfirmed,
-        })
+        self.asks();
+        Some(Prolong { count, lease, tokens, hold, ahead: false, confirms })
     }
 
     /// The client's thread has given up: the next hand-off asks it again.
@@ -356,8 +319,7 @@ impl HoldState {
         now: Instant,
     ) -> Vec<Confirm> {
         self.counted = self.counted.min(prolong.count);
-        self.given_back.drain(..prolong.given_back.min(self.given_back.len()));
-        self.confirmed(prolong.unconfirmed);
+        self.confirmed();
         if tokens.left() > 0 {
             self.tokens = tokens;
         }

@@ -8,7 +8,7 @@ use crate::error::Loss;
 use crate::events::Events;
 use crate::lease::Validity;
 
-use super::{HoldState, Possession, Prolong};
+use super::{HoldState, Possession};
 
 /// The request that found out that Redis does not have the possession.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,31 +69,13 @@ impl Possession {
 
 impl HoldState {
     /// Redis has no hold of this possession. Returns the validities that are lost by that: those of the live
-    /// holds, of those given back, and of those that no request has confirmed.
+    /// holds, and of those given back that no request has confirmed, and of which the client can tell.
     pub(super) fn lose_all(&mut self) -> Vec<Arc<Validity>> {
         let mut lost = self.lose_live();
         self.counted = 0;
         self.freeing = false;
-        lost.append(&mut self.given_back);
-        lost.append(&mut self.take_unconfirmed(usize::MAX));
+        lost.extend(self.take_returned());
         lost
-    }
-
-    /// Redis has no hold of this possession, and may have executed that request before, when it had one. So the client
-    /// cannot tell whether the holds were there to their ends that were given back before.
-    pub(crate) fn cannot_tell(&mut self, prolong: Prolong) {
-        let many = prolong.given_back.min(self.given_back.len());
-        let mut untold: Vec<_> = self.given_back.drain(..many).collect();
-        untold.extend(self.take_unconfirmed(prolong.unconfirmed));
-        if !untold.is_empty() {
-            self.rare().untold.extend(untold);
-        }
-    }
-
-    /// Whether no answer can say any more that this hold was there to its end, or that it was not.
-    pub(crate) fn is_untold(&self, validity: &Arc<Validity>) -> bool {
-        let of = |one: &Arc<Validity>| Arc::ptr_eq(one, validity);
-        self.rare.as_ref().is_some_and(|rare| rare.untold.iter().any(of))
     }
 
     /// The possession is lost. Returns the validities of its live holds.

@@ -23,7 +23,6 @@ impl HoldState {
         let count = if lease.is_some() { self.live_count() } else { 0 };
         let retention = if lease.is_none() { self.retention(now) } else { None };
         let lease = lease.or(retention).unwrap_or(Duration::from_millis(1));
-        let (given_back, unconfirmed) = (self.given_back.len(), self.unconfirmed());
         // Without the timeout the caller asks whether something is to be given back.
         let shortens = !watchdog_timeout.is_zero() && self.keeps_too_long(promised, now);
         (self.counted > count || shortens).then_some(PendingRelease {
@@ -31,8 +30,6 @@ impl HoldState {
             lease,
             retains: retention.is_some(),
             drawn: Drawn::of(self.token, self.tokens),
-            given_back,
-            unconfirmed,
         })
     }
 
@@ -62,6 +59,7 @@ impl HoldState {
     /// The pending release is about to be sent. Returns whether an earlier request may already have
     /// freed the lock.
     pub(crate) fn release_sent(&mut self, pending: PendingRelease, now: Instant) -> bool {
+        self.asks();
         let before = self.freeing;
         self.freeing |= pending.count == 0;
         if pending.count > 0 {
@@ -74,8 +72,9 @@ impl HoldState {
     }
 
     /// The request was not executed, so it cannot have freed anything.
-    pub(crate) fn release_not_executed(&mut self) {
-        self.freeing = false;
+    pub(crate) fn release_not_executed(&mut self, sent_before: bool) {
+        self.freeing &= sent_before;
+        self.answered();
     }
 
     /// Redis has executed the pending release.
@@ -87,7 +86,6 @@ impl HoldState {
             // It is given to no holder any more.
             self.tokens = TokenBlock::default();
         }
-        self.confirmed(pending.unconfirmed);
-        self.given_back.drain(..pending.given_back.min(self.given_back.len()));
+        self.confirmed();
     }
 }

@@ -257,6 +257,7 @@ mod tests {
         let (hold, ..) = holds.granted(ask, SECOND.into(), SECOND, TokenBlock::default(), now);
         holds.give_back(hold);
         let pending = holds.pending(now, SECOND).expect("a release");
+        holds.release_sent(pending, now);
         holds.release_confirmed(pending);
         drop(holds);
         possession
@@ -285,6 +286,7 @@ mod tests {
         possession.holds.lock().give_back(hold);
         assert!(!is_idle(&possessions, &possession.id), "its release is pending");
         let pending = possession.holds.lock().pending(now, SECOND).expect("a release");
+        possession.holds.lock().release_sent(pending, now);
         possession.holds.lock().release_confirmed(pending);
 
         let (found, _permit) = possessions
@@ -345,6 +347,7 @@ mod tests {
             holds.give_back(hold);
             let pending = holds.pending(clock::now(), SECOND).expect("a release");
             assert!(pending.retains || until <= clock::now());
+            holds.release_sent(pending, clock::now());
             if pending.retains {
                 possession.stays_until(until);
             }

@@ -265,10 +265,34 @@ fn a_release_that_was_confirmed_cannot_be_lost_later() {
     let (outer, _) = story.grant(HOUR.into());
     let (inner, validity) = story.grant(HOUR.into());
     let pending = story.give_back(inner).unwrap();
+    story.holds().release_sent(pending, story.now);
     story.holds().release_confirmed(pending);
     story.give_back(outer);
     story.lose(FoundBy::Release);
     assert!(!validity.is_gone());
+}
+
+#[test]
+fn a_hold_is_lost_only_if_no_unanswered_release_was_about_it() {
+    let story = Story::new();
+    let grants = [(); 4].map(|()| story.grant(HOUR.into()));
+    let validities = grants.each_ref().map(|(_, validity)| validity);
+    let [answered, unanswered, refused, alone] = grants.each_ref().map(|(hold, _)| *hold);
+    let gives_back = |hold| {
+        let pending = story.give_back(hold).unwrap();
+        story.holds().release_sent(pending, story.now);
+        pending
+    };
+    let pending = gives_back(answered);
+    story.holds().release_confirmed(pending);
+    gives_back(unanswered);
+    gives_back(refused);
+    story.holds().release_not_executed(false);
+    gives_back(alone);
+    // This one was sent once, and has found nothing.
+    story.holds().answered();
+    story.lose(FoundBy::Release);
+    assert_eq!(validities.map(|one| one.is_gone()), [false, false, true, true]);
 }
 
 #[test]
@@ -284,7 +308,7 @@ fn a_release_of_everything_that_was_never_answered_may_be_what_freed_the_lock() 
     let all = holds.pending(now, WATCHDOG).unwrap();
     assert!(!holds.release_sent(all, now));
     assert!(holds.release_sent(all, now));
-    holds.release_not_executed();
+    holds.release_not_executed(false);
     assert!(!holds.release_sent(all, now), "it is known not to have been executed");
     holds.release_confirmed(all);
     assert!(!holds.release_sent(all, now), "it was answered");

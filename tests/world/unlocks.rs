@@ -168,3 +168,26 @@ fn a_hold_that_may_have_been_there_to_its_end_is_not_called_lost() {
         assert_eq!(scene.network.remove_traps(&machine, scene.server), 0, "each answer came");
     });
 }
+
+/// Redis does not answer a release that leaves a nested hold. The next request comes when the lease of that has ended: what
+/// it finds says nothing of the outer hold.
+#[test]
+fn n6_a_hold_is_not_called_lost_behind_an_unanswered_release_that_leaves_a_shorter_one() {
+    let (name, away) = ("shorter", ms(40));
+    play(0, async |scene| {
+        let (machine, client) = scene.client(away, LockClient::builder()).await;
+        let lock = client.lock(name);
+        let outer = lock.lock().await.expect("the lock");
+        let inner = lock.lock_with_lease(ms(60)).await.expect("a nested hold");
+        let script = redis::Script::new(&scripts::prolong());
+        let call = format!("EVALSHA\r\n$40\r\n{}", script.get_hash());
+        scene.network.set_trap(&machine, scene.server, &call, 0, RequestFate::AnswerLost);
+        let unlocking = machine.spawn(async move { outer.unlock().await });
+        sleep(away / 4).await;
+        drop(inner);
+        unlocking.await.expect("no panic").expect("its release was executed");
+        assert_eq!(client.stats().losses, 0, "the client counts a loss that it does not know of");
+        assert_eq!(scene.network.remove_traps(&machine, scene.server), 0, "each answer came");
+        assert!(scene.holds(name).is_empty());
+    });
+}

@@ -72,7 +72,7 @@ fn a_lock_that_may_have_been_freed_or_is_lost_cannot_be_handed_off() {
     let pending = story.pending().unwrap();
     story.holds().release_sent(pending, story.now);
     assert_eq!(story.holds().can_hand_off(story.now), None, "a release is on its way");
-    story.holds().release_not_executed();
+    story.holds().release_not_executed(false);
     assert!(story.holds().can_hand_off(story.now).is_some(), "it was not executed");
     story.holds().release_sent(pending, story.now);
     story.holds().release_confirmed(pending);
@@ -319,12 +319,26 @@ fn a_request_that_was_sent_twice_says_nothing_of_the_holds_before_it_and_a_later
     let (hold, first) = story.grant(HOUR.into());
     story.give_back(hold);
     let (hold, second) = story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
-    let prolong = story.prolong().expect("a lease");
+    story.prolong().expect("a lease");
     story.give_back(hold);
-    story.holds().cannot_tell(prolong);
+    story.holds().cannot_tell();
     assert_eq!(story.lose(FoundBy::HandOff), Some(true));
     assert_eq!([&first, &second].map(|one| one.is_gone()), [false, true]);
     assert_eq!([&first, &second].map(|one| story.holds().is_untold(one)), [true, false]);
+}
+
+#[test]
+fn an_unanswered_release_says_nothing_of_a_hold_after_it_once_nobody_asks_for_the_one_before() {
+    let story = Story::new();
+    let (dropped, validity) = story.grant(HOUR.into());
+    let (hold, after) = story.grant(HOUR.into());
+    let pending = story.give_back(dropped).expect("a release");
+    story.holds().release_sent(pending, story.now);
+    drop(validity);
+    story.give_back(hold);
+    story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
+    story.lose(FoundBy::NestedAcquire);
+    assert!(after.is_gone());
 }
 
 #[test]

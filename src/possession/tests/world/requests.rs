@@ -64,6 +64,7 @@ impl World {
             (What::Release { pending, then, confirms }, reply) => {
                 let repeated = self.freeing || (self.repeated && pending.count == 0);
                 if matches!(reply, Reply::Gone) && !repeated {
+                    self.tells();
                     lose(FoundBy::Release);
                 } else {
                     self.holds().release_confirmed(pending);
@@ -80,6 +81,7 @@ impl World {
                 self.holds().set_prolonging(false);
             }
             (What::Prolong(_), _) => {
+                self.tells();
                 lose(FoundBy::HandOff);
                 self.settling = false;
             }
@@ -93,14 +95,10 @@ impl World {
         }
     }
 
-    /// Redis executed a release that leaves something, and the answer was lost. If that has run out by
-    /// the next check, the client cannot know what became of the holds that were given back.
-    pub(super) fn unanswered(&mut self) {
-        let request = self.request.as_ref().filter(|request| request.reply.is_some());
-        if let Some(What::Release { pending, .. }) = request.map(|request| &request.what)
-            && pending.count > 0
-        {
-            self.given_back.clear();
+    /// The request was sent once: its answer tells.
+    fn tells(&self) {
+        if !self.repeated {
+            self.holds().answered();
         }
     }
 
@@ -108,7 +106,6 @@ impl World {
         if arrived {
             self.arrive();
         }
-        self.unanswered();
         if let Some(request) = &mut self.request {
             // The lease of an acquire counts from the second sending; that of the others from the first.
             if matches!(request.what, What::Acquire { .. }) {
@@ -123,7 +120,6 @@ impl World {
         if arrived {
             self.arrive();
         }
-        self.unanswered();
         if let Some(Request { what: What::Prolong(prolong), .. }) = self.request.take() {
             let confirms = self.holds().take_confirms(prolong.confirms);
             for confirm in confirms {
@@ -145,7 +141,7 @@ impl World {
                 let ask = *ask;
                 self.holds().not_executed(ask);
             }
-            Some(What::Release { .. }) if !self.freeing => self.holds().release_not_executed(),
+            Some(What::Release { .. }) => self.holds().release_not_executed(self.freeing),
             _ => {}
         }
         self.give_up(false);

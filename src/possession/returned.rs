@@ -1,0 +1,101 @@
+//! The holds that guards have given back, until an answer says that they were there to their ends: first those before the
+//! last hand-off, then those since.
+
+use std::sync::Arc;
+
+use crate::lease::Validity;
+
+use super::HoldState;
+
+impl HoldState {
+    /// A request is about to be sent that is about all of them.
+    pub(super) fn asks(&mut self) {
+        let all = self.unconfirmed().len() + self.given_back.len();
+        let before = std::mem::replace(&mut self.asked, u32::try_from(all).unwrap_or(u32::MAX));
+        if before > 0 {
+            self.rare().unanswered = before;
+        }
+    }
+
+    /// The request that was sent last said nothing of them, and was not executed before that.
+    pub(crate) fn answered(&mut self) {
+        self.asked = 0;
+    }
+
+    /// The request that was sent last found the lock there, so that those were there to their ends that it is about.
+    pub(super) fn confirmed(&mut self) {
+        self.rare.iter_mut().for_each(|rare| rare.unanswered = 0);
+        let many = std::mem::take(&mut self.asked) as usize;
+        self.take_oldest(many, drop);
+    }
+
+    /// Redis has nothing of the lock. Returns those that are lost by that: of all others an earlier request was about, which
+    /// may have been executed when the lock was there still.
+    pub(super) fn take_returned(&mut self) -> Vec<Arc<Validity>> {
+        self.take_asked(drop);
+        let mut lost = Vec::new();
+        self.take_oldest(usize::MAX, |one| lost.push(one));
+        lost
+    }
+
+    /// A request about a hand-off was sent again, and found nothing of the lock. It may have found it before, or not: so the
+    /// client cannot tell whether those were there to their ends that it is about.
+    pub(crate) fn cannot_tell(&mut self) {
+        let mut untold = Vec::new();
+        self.take_asked(|one| untold.push(one));
+        if !untold.is_empty() {
+            untold.retain(is_awaited);
+            self.rare().untold.append(&mut untold);
+        }
+    }
+
+    /// Those that a request was about that was never answered.
+    fn take_asked(&mut self, each: impl FnMut(Arc<Validity>)) {
+        let unanswered = self.rare.as_mut().map_or(0, |rare| std::mem::take(&mut rare.unanswered));
+        let asked = std::mem::take(&mut self.asked).max(unanswered);
+        self.take_oldest(asked as usize, each);
+    }
+
+    /// The lock is handed off: a caller may have yet to ask what became of them.
+    pub(super) fn goes_on_after_returned(&mut self) {
+        let before = std::mem::take(&mut self.given_back);
+        let place = self.unconfirmed().len();
+        let is_left = |many: u32| {
+            let asked = before.iter().take((many as usize).saturating_sub(place));
+            many - asked.filter(|one| !is_awaited(one)).count() as u32
+        };
+        self.asked = is_left(self.asked);
+        self.rare.iter_mut().for_each(|rare| rare.unanswered = is_left(rare.unanswered));
+        self.handed().unconfirmed.extend(before.into_iter().filter(is_awaited));
+    }
+
+    fn take_oldest(&mut self, many: usize, mut each: impl FnMut(Arc<Validity>)) {
+        let mut left = many;
+        let unconfirmed = self.handed.as_mut().map(|handed| &mut handed.unconfirmed);
+        for holds in unconfirmed.into_iter().chain([&mut self.given_back]) {
+            let here = left.min(holds.len());
+            holds.drain(..here).for_each(&mut each);
+            left -= here;
+        }
+    }
+
+    fn unconfirmed(&self) -> &[Arc<Validity>] {
+        self.handed.as_ref().map_or(&[], |handed| &handed.unconfirmed)
+    }
+
+    /// Whether the lock was handed off after that hold, and no request has said since that the hold was there.
+    pub(crate) fn is_unconfirmed(&self, validity: &Arc<Validity>) -> bool {
+        self.unconfirmed().iter().any(|one| Arc::ptr_eq(one, validity))
+    }
+
+    /// Whether no answer can say any more that this hold was there to its end, or that it was not.
+    pub(crate) fn is_untold(&self, validity: &Arc<Validity>) -> bool {
+        let of = |one: &Arc<Validity>| Arc::ptr_eq(one, validity);
+        self.rare.as_ref().is_some_and(|rare| rare.untold.iter().any(of))
+    }
+}
+
+/// Whether a call has yet to hear what became of it.
+fn is_awaited(validity: &Arc<Validity>) -> bool {
+    Arc::strong_count(validity) > 1
+}

@@ -125,7 +125,6 @@ impl Plan {
 
     /// What the rules may hold against this world.
     pub(crate) fn bounds(&self) -> Bounds {
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).expect("a short time");
         let round_trips = self.machines.iter().map(|machine| nanos(machine.round_trip()));
         let round_trip = round_trips.max().unwrap_or(0) + TICK;
         Bounds {
@@ -173,6 +172,10 @@ const WRONG: u64 = 8;
 /// Of the requests and answers that can be under way for one call.
 const BYTES_OF_CALL: u64 = 800;
 
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).expect("a short time")
+}
+
 impl MachinePlan {
     fn new(slot: usize, rng: &mut Rng, wrong_clock: bool) -> Self {
         let far = match rng.u32(..4) {
@@ -191,11 +194,12 @@ impl MachinePlan {
         Self { slot, distance, tasks: rng.u16(2..=12), speed }
     }
 
-    /// There and back, at most.
+    /// There and back, at most. Each way takes whole milliseconds.
     fn round_trip(&self) -> Duration {
         let Distance { each_way, jitter, bandwidth } = self.distance;
         let calls = u64::from(self.tasks) + 8;
         let queued = bandwidth.map_or(0, |bandwidth| calls * BYTES_OF_CALL * 1_000_000 / bandwidth);
-        2 * (each_way + jitter) + Duration::from_micros(queued)
+        let way = nanos(each_way + jitter).next_multiple_of(TICK);
+        Duration::from_nanos(2 * way) + Duration::from_micros(queued)
     }
 }

@@ -23,24 +23,25 @@ pub(super) fn reset_before_send<'a>(
     trap(world, of, "EVALSHA", Fate::Lost).boxed_local()
 }
 
-/// A release may fall between a waiter's first try and its subscription.
+/// A release may fall between a waiter's first try and its subscription. What is behind that on its connection is late, too.
 pub(super) fn delay_subscriptions<'a>(
     world: &'a World<'_>,
     mut of: Details,
 ) -> LocalBoxFuture<'a, Option<Fault>> {
     let time = Duration::from_millis(of.rng.u64(50..200));
-    trap(world, of, "SUBSCRIBE", Fate::HeldFor(time)).boxed_local()
+    hold(world, of, "SUBSCRIBE", time).boxed_local()
 }
 
 /// Requests that are held for longer than their caller waits.
 pub(super) fn hold_up<'a>(world: &'a World<'_>, of: Details) -> LocalBoxFuture<'a, Option<Fault>> {
-    async move {
-        let time = of.time;
-        let done = trap(world, of, "EVALSHA", Fate::HeldFor(time)).await?;
-        let late = now() + u64::try_from(time.as_nanos()).ok()? + ON_ITS_WAY;
-        Some(Fault { late: Some(late), ..done })
-    }
-    .boxed_local()
+    let time = of.time;
+    hold(world, of, "EVALSHA", time).boxed_local()
+}
+
+async fn hold(world: &World<'_>, of: Details, command: &str, time: Duration) -> Option<Fault> {
+    let done = trap(world, of, command, Fate::HeldFor(time)).await?;
+    let late = now() + u64::try_from(time.as_nanos()).ok()? + ON_ITS_WAY;
+    Some(Fault { late: Some(late), ..done })
 }
 
 /// A few of the next requests of a process; what has not happened in a second does not happen.

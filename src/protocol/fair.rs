@@ -12,7 +12,8 @@ use crate::transport::{Answer, Channels, Request};
 use super::replies::{loss_of, unexpected};
 use super::scripts::{SCRIPTS, frees};
 use super::{
-    Call, Names, OldestForeignWaiter, ServerClock, count_listeners, evalsha, millis, publish,
+    Acquired, Call, Names, OldestForeignWaiter, ServerClock, count_listeners, evalsha, millis,
+    publish,
 };
 
 /// What a request says of this client in the queue of a lock.
@@ -106,6 +107,21 @@ impl QueueNews {
             foreign,
             is_first: news.get(3).map(|said| *said == Value::Int(1)),
             clock: news.get(1).and_then(|said| clock_of(said, sent)),
+        }
+    }
+}
+
+impl Acquired {
+    /// Redis has refused a client that has to have a place in its queue, and has none: its memory was full. Nobody will tell
+    /// that client of a release, so it asks again within the grace.
+    pub(super) fn asks_again_without_place(&mut self, entry: Option<QueueEntry>, news: &QueueNews) {
+        if let (
+            Self::Refused { remaining, .. },
+            Some(QueueEntry { since: Some(_), grace, .. }),
+            None,
+        ) = (self, entry, news.clock)
+        {
+            *remaining = Some(remaining.map_or(grace, |remaining| remaining.min(grace)));
         }
     }
 }

@@ -69,7 +69,8 @@ impl Call<'_> {
         let news = QueueNews::take(&mut answer);
         // For a reader there is no token before the first writer.
         let has_none = !writes(owner) && answer.value == Value::Nil;
-        let (acquired, sent) = acquired(answer, if has_none { 0 } else { terms.tokens })?;
+        let (mut acquired, sent) = acquired(answer, if has_none { 0 } else { terms.tokens })?;
+        acquired.asks_again_without_place(Some(entry), &news);
         Ok((acquired, sent, news))
     }
 

@@ -1,6 +1,8 @@
 //! Redis goes away and comes back: rows N14 and N15, in virtual time. A call says so in time; who waits
 //! already rides it out; who holds keeps the lock as long as its lease allows.
 
+use futures::future::Either;
+
 use crate::prelude::*;
 
 pub(crate) const AWAY: Duration = ms(4);
@@ -400,4 +402,42 @@ fn after_a_restart_the_old_hold_is_lost_and_a_new_one_is_renewed() {
         assert!(timeout(ms(1_500), guard.lost()).await.is_err());
         guard.unlock().await.expect("a release");
     });
+}
+
+/// Who asks for a lock in order while the memory is full is told to wait, and Redis writes no place for it. It asks again,
+/// and does not wait for a message that nobody can send it.
+#[test]
+fn who_is_refused_a_place_for_full_memory_asks_again_within_the_grace() {
+    let grace = ms(1_000);
+    for reads in [false, true] {
+        play_with(Duration::from_secs(30), async |way| {
+            let full = |yes| {
+                let state = redlatch::simulation::State::FullMemory;
+                way.scene.network.at(way.scene.server, |server, _| server.set(state, yes));
+            };
+            let (ours, theirs) = (way.client.clone(), way.other.clone());
+            let held = match reads {
+                true => Either::Left(theirs.read_write_lock(NAME).read().await.unwrap()),
+                false => Either::Right(theirs.fair_lock(NAME).lock().await.unwrap()),
+            };
+            full(true);
+            let waiting = way.machine.spawn(async move {
+                match reads {
+                    true => ours.read_write_lock(NAME).write().await.unwrap().unlock().await,
+                    false => ours.fair_lock(NAME).lock().await.unwrap().unlock().await,
+                }
+            });
+            sleep(ms(100)).await;
+            full(false);
+            let begun = Instant::now();
+            sleep(grace + 4 * AWAY).await;
+            assert!(!waiting.is_finished(), "it is held");
+            match held {
+                Either::Left(guard) => guard.unlock().await.unwrap(),
+                Either::Right(guard) => guard.unlock().await.unwrap(),
+            }
+            timeout(8 * AWAY, waiting).await.expect("its place is there").unwrap().unwrap();
+            assert!(begun.elapsed() < 2 * grace);
+        });
+    }
 }

@@ -135,7 +135,10 @@ impl Handoffs {
             let block = self.waiters.tokens_wanted(&possession.names);
             let asked = clock::now();
             let prolong = possession.holds.lock().prolong(&self.config, block, asked);
-            let Some(prolong) = prolong else { break true };
+            let Some(prolong) = prolong else {
+                self.lost_meanwhile(possession);
+                break true;
+            };
             call.deadline = asked + self.config.command_timeout;
             match self.prolong(&mut call, possession, prolong).await {
                 Ok(Ok(prolonged)) => {
@@ -157,6 +160,9 @@ impl Handoffs {
                     break false;
                 }
                 Err(error) => {
+                    if error.outcome() == Outcome::NotExecuted {
+                        possession.holds.lock().answered();
+                    }
                     let now = clock::now();
                     let longest = prolong.lease.saturating_add(self.config.command_timeout);
                     self.failed(possession, prolong, &error);
@@ -230,7 +236,15 @@ impl Handoffs {
         let confirms =
             possession.holds.lock().prolonged(prolong, tokens, others, asked, clock::now());
         for confirm in confirms {
-            let _ = confirm.send(Ok(None));
+            let _ = confirm.send(Ok(true));
+        }
+    }
+
+    /// Redis has nothing to hear: who waits still has a hold that was lost beside another request.
+    fn lost_meanwhile(&self, possession: &Possession) {
+        let confirms = possession.holds.lock().take_confirms(usize::MAX);
+        for confirm in confirms {
+            let _ = confirm.send(Ok(false));
         }
     }
 

@@ -276,7 +276,7 @@ fn confirm(possession: &Possession, pending: PendingRelease, confirms: usize) {
     let confirms = holds.take_confirms(if all { usize::MAX } else { confirms });
     drop(holds);
     for confirm in confirms {
-        let _ = confirm.send(Ok(None));
+        let _ = confirm.send(Ok(true));
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use crate::config::Config;
-use crate::error::{Error, Loss};
+use crate::error::Error;
 use crate::lease::{Lease, Validity, valid_until};
 use crate::token::TokenBlock;
 
@@ -27,8 +27,9 @@ use super::{HandleId, HoldId, HoldState, NewHold, Possession};
 /// confirmed it.
 pub(crate) const LEAST: Duration = Duration::from_millis(100);
 
-/// For a caller that waits until Redis has confirmed that its hold was there to its end: or what became of it.
-pub(crate) type Confirm = oneshot::Sender<Result<Option<Loss>, Error>>;
+/// For a caller that waits until Redis has said that its hold was there to its end, or that the lock is gone. Then its
+/// validity says whether the hold is lost by that.
+pub(crate) type Confirm = oneshot::Sender<Result<bool, Error>>;
 
 /// The handle that is to have the lock, and how.
 #[derive(Debug, Clone, Copy)]

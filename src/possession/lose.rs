@@ -36,19 +36,18 @@ impl Possession {
         let mut valid = None;
         let (lost, confirms) = {
             let mut holds = self.holds.lock();
-            let lost = if matches!(by, FoundBy::Renewal | FoundBy::Reader) {
-                if holds.live.is_empty() {
-                    return None;
-                }
-                let counted = holds.counted;
-                // A release of everything may be under way, and be what the request found. A pending
-                // release learns of a loss from its own reply; live holds had been lost by the clock.
-                let lost = if holds.freeing { holds.lose_live() } else { holds.lose_all() };
-                // A request under way may still be executed: if dropped, its undo stays pending.
-                if self.is_permit_taken() {
-                    holds.counted = counted;
-                }
-                lost
+            let beside = matches!(by, FoundBy::Renewal | FoundBy::Reader);
+            if beside && holds.live.is_empty() {
+                return None;
+            }
+            // What a request under way is about learns that from its answer, and so do those who wait for that. It may be
+            // executed still: if it is dropped, its undo stays pending.
+            let under_way = beside && self.is_permit_taken();
+            // A release of everything may be what the request found.
+            let lost = if beside && holds.freeing {
+                holds.lose_live()
+            } else if under_way {
+                holds.lose_what_was_not_asked_for()
             } else {
                 holds.lose_all()
             };
@@ -56,12 +55,12 @@ impl Possession {
             for validity in &lost {
                 valid = Some(validity.lose(loss, now) || valid == Some(true));
             }
-            (lost, holds.take_confirms(usize::MAX))
+            (lost, holds.take_confirms(if under_way { 0 } else { usize::MAX }))
         };
         lost.iter().for_each(|validity| validity.wake());
         self.changed();
         for confirm in confirms {
-            let _ = confirm.send(Ok(Some(loss)));
+            let _ = confirm.send(Ok(false));
         }
         valid
     }
@@ -75,6 +74,13 @@ impl HoldState {
         self.counted = 0;
         self.freeing = false;
         lost.extend(self.take_returned());
+        lost
+    }
+
+    /// The same beside a request under way: those stay that it is about, and what Redis may count for it.
+    fn lose_what_was_not_asked_for(&mut self) -> Vec<Arc<Validity>> {
+        let mut lost = self.lose_live();
+        lost.extend(self.take_not_asked());
         lost
     }
 

@@ -38,6 +38,20 @@ impl HoldState {
         lost
     }
 
+    /// The same while a request is under way that is about the others.
+    pub(super) fn take_not_asked(&mut self) -> Vec<Arc<Validity>> {
+        let unanswered = self.rare.as_ref().map_or(0, |rare| rare.unanswered);
+        let mut stay = self.asked.max(unanswered) as usize;
+        let mut lost = Vec::new();
+        let unconfirmed = self.handed.as_mut().map(|handed| &mut handed.unconfirmed);
+        for holds in unconfirmed.into_iter().chain([&mut self.given_back]) {
+            let here = stay.min(holds.len());
+            lost.append(&mut holds.split_off(here));
+            stay -= here;
+        }
+        lost
+    }
+
     /// A request about a hand-off was sent again, and found nothing of the lock. It may have found it before, or not: so the
     /// client cannot tell whether those were there to their ends that it is about.
     pub(crate) fn cannot_tell(&mut self) {
@@ -58,15 +72,18 @@ impl HoldState {
 
     /// The lock is handed off: a caller may have yet to ask what became of them.
     pub(super) fn goes_on_after_returned(&mut self) {
-        let before = std::mem::take(&mut self.given_back);
         let place = self.unconfirmed().len();
+        // Whether it is awaited may change at any moment.
+        let before = std::mem::take(&mut self.given_back);
+        let before: Vec<_> =
+            before.into_iter().map(|one| is_awaited(&one).then_some(one)).collect();
         let is_left = |many: u32| {
             let asked = before.iter().take((many as usize).saturating_sub(place));
-            many - asked.filter(|one| !is_awaited(one)).count() as u32
+            many - asked.filter(|one| one.is_none()).count() as u32
         };
         self.asked = is_left(self.asked);
         self.rare.iter_mut().for_each(|rare| rare.unanswered = is_left(rare.unanswered));
-        self.handed().unconfirmed.extend(before.into_iter().filter(is_awaited));
+        self.handed().unconfirmed.extend(before.into_iter().flatten());
     }
 
     fn take_oldest(&mut self, many: usize, mut each: impl FnMut(Arc<Validity>)) {

@@ -273,6 +273,29 @@ fn a_release_that_was_confirmed_cannot_be_lost_later() {
 }
 
 #[test]
+fn a_loss_beside_a_request_leaves_what_that_is_about_to_its_answer() {
+    for executed in [true, false] {
+        let story = Story::new();
+        let grants = [(); 3].map(|()| story.grant(HOUR.into()));
+        let [(asked, first), (hold, second), (_, live)] = &grants;
+        let permit = story.possession.try_permit().expect("the permit");
+        let pending = story.give_back(*asked).unwrap();
+        story.holds().release_sent(pending, story.now);
+        story.give_back(*hold);
+        assert_eq!(story.lose(FoundBy::Renewal), Some(true));
+        assert_eq!([first, second, live].map(|one| one.is_gone()), [false, true, true]);
+        if executed {
+            story.holds().release_confirmed(pending);
+        } else {
+            story.holds().answered();
+        }
+        drop(permit);
+        story.lose(FoundBy::Release);
+        assert_eq!(first.is_gone(), !executed);
+    }
+}
+
+#[test]
 fn a_hold_is_lost_only_if_no_unanswered_release_was_about_it() {
     let story = Story::new();
     let grants = [(); 4].map(|()| story.grant(HOUR.into()));

@@ -12,7 +12,7 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 
 use crate::clock;
-use crate::error::{Error, ErrorKind, Loss, Outcome};
+use crate::error::{Error, ErrorKind, Outcome};
 use crate::handoff::gone_when_asked_again;
 use crate::possession::{AcquiredHold, Held, Leave, Leaves};
 use crate::protocol::Call;
@@ -21,7 +21,7 @@ use crate::spans;
 use super::{Job, PossessionSession, Releaser};
 
 /// What became of the hold before its end, as Redis says.
-type Confirmation = oneshot::Receiver<Result<Option<Loss>, Error>>;
+type Confirmation = oneshot::Receiver<Result<bool, Error>>;
 
 /// A hold that its guard has given back, and what that has left.
 #[derive(Clone, Copy)]
@@ -128,14 +128,10 @@ impl<'a> Unlock<'a> {
     async fn confirmed(&self, confirmation: Confirmation) -> Result<bool, Error> {
         spans::handed_off();
         let answer = clock::timeout_at(self.session.call.deadline, confirmation).await;
-        let loss = answer.ok().and_then(Result::ok).unwrap_or_else(|| {
+        answer.ok().and_then(Result::ok).unwrap_or_else(|| {
             let message = "no answer for a hand-off";
             Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, message))
-        })?;
-        if let Some(loss) = loss {
-            self.granted.validity.lose(loss, clock::now());
-        }
-        Ok(loss.is_none())
+        })
     }
 
     /// Has Redis release the lock, if no waiter of this client takes it after all.

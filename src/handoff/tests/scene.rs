@@ -219,6 +219,7 @@ impl Stage {
         yield_now().await;
         match released {
             Released::Nothing(loss) if !sent_before => {
+                possession.holds.lock().answered();
                 self.handoffs.losses.found_gone(possession, FoundBy::Release, loss);
             }
             _ => {
@@ -227,7 +228,7 @@ impl Stage {
                     holds.release_confirmed(pending);
                     holds.take_confirms(confirms)
                 };
-                confirms.into_iter().for_each(|confirm| drop(confirm.send(Ok(None))));
+                confirms.into_iter().for_each(|confirm| drop(confirm.send(Ok(true))));
             }
         }
     }

@@ -305,7 +305,7 @@ fn who_awaits_a_confirmation_has_it_from_a_request_that_was_sent_after_its_hold(
     handed_on(LAST);
     story.lose(FoundBy::HandOff);
     let last = heard.pop().expect("the last").try_recv().expect("it has heard");
-    assert_eq!(last.expect("no error"), Some(Loss::KeyGone));
+    assert!(!last.expect("no error"), "the lock is gone");
     // A lock that was not handed off leaves the caller to release it, and to hear from that.
     let (confirm, _) = oneshot::channel();
     let mut confirm = Some(confirm);
@@ -325,6 +325,19 @@ fn a_request_that_was_sent_twice_says_nothing_of_the_holds_before_it_and_a_later
     assert_eq!(story.lose(FoundBy::HandOff), Some(true));
     assert_eq!([&first, &second].map(|one| one.is_gone()), [false, true]);
     assert_eq!([&first, &second].map(|one| story.holds().is_untold(one)), [true, false]);
+}
+
+#[test]
+fn who_awaits_the_answer_to_a_request_does_not_hear_of_a_loss_beside_it() {
+    let story = Story::given_back(HOUR.into());
+    let (confirm, mut confirmation) = oneshot::channel();
+    story.try_hand_off(NEXT, HOUR.into(), false, &mut Some(confirm)).expect("a hand-off");
+    let permit = story.possession.try_permit().expect("the permit");
+    let prolong = story.prolong().expect("a lease");
+    assert_eq!(story.lose(FoundBy::Renewal), Some(true));
+    assert!(confirmation.try_recv().is_err(), "the request may have found the hold there");
+    assert_eq!(story.prolonged(prolong, 0).len(), 1);
+    drop(permit);
 }
 
 #[test]

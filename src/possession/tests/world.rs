@@ -115,7 +115,7 @@ struct Guard {
 
 /// A caller that waits until Redis has confirmed that its hold was there.
 struct Awaits {
-    confirmation: oneshot::Receiver<Result<Option<Loss>, Error>>,
+    confirmation: oneshot::Receiver<Result<bool, Error>>,
     /// A request was sent since.
     asked: bool,
 }

@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::wait::{Next, Registration, Stay, WaitLimits};
 
-type Confirmation = oneshot::Receiver<Result<Option<Loss>, Error>>;
+type Confirmation = oneshot::Receiver<Result<bool, Error>>;
 
 impl Stage {
     pub(super) async fn lock(&self, me: usize, lease: Lease) -> Guard<'_> {
@@ -157,7 +157,7 @@ impl Guard<'_> {
         session.permit = None;
         std::mem::forget(session);
         let answer = confirmation.await.expect("somebody tells");
-        if let Ok(Some(_)) = answer {
+        if let Ok(false) = answer {
             assert!(stage.scene.deletes, "a hold nobody took is lost");
         }
     }

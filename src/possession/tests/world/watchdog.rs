@@ -109,7 +109,7 @@ impl World {
     /// Those who wait for a confirmation have it.
     pub(super) fn hear(&mut self) {
         self.awaits.retain_mut(|awaits| match awaits.confirmation.try_recv() {
-            Ok(Ok(None)) => {
+            Ok(Ok(true)) => {
                 assert!(awaits.asked, "no request was sent since");
                 false
             }

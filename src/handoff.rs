@@ -136,7 +136,8 @@ impl Handoffs {
             let asked = clock::now();
             let prolong = possession.holds.lock().prolong(&self.config, block, asked);
             let Some(prolong) = prolong else {
-                self.lost_meanwhile(possession);
+                let confirms = possession.holds.lock().take_confirms_of_lost();
+                confirms.into_iter().for_each(|confirm| drop(confirm.send(Ok(false))));
                 break true;
             };
             call.deadline = asked + self.config.command_timeout;
@@ -237,14 +238,6 @@ impl Handoffs {
             possession.holds.lock().prolonged(prolong, tokens, others, asked, clock::now());
         for confirm in confirms {
             let _ = confirm.send(Ok(true));
-        }
-    }
-
-    /// Redis has nothing to hear: who waits still has a hold that was lost beside another request.
-    fn lost_meanwhile(&self, possession: &Possession) {
-        let confirms = possession.holds.lock().take_confirms(usize::MAX);
-        for confirm in confirms {
-            let _ = confirm.send(Ok(false));
         }
     }
 

@@ -267,6 +267,11 @@ impl HoldState {
         handed.confirms.drain(..many.min(handed.confirms.len())).collect()
     }
 
+    /// Those callers if the lock is lost: that was found beside a request whose answer told others.
+    pub(crate) fn take_confirms_of_lost(&mut self) -> Vec<Confirm> {
+        if self.over { self.take_confirms(usize::MAX) } else { Vec::new() }
+    }
+
     /// The client's thread has the permit, or not any more.
     pub(crate) fn set_prolonging(&mut self, prolonging: bool) {
         if let Some(handed) = &mut self.handed {

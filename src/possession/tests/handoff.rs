@@ -341,6 +341,21 @@ fn who_awaits_the_answer_to_a_request_does_not_hear_of_a_loss_beside_it() {
 }
 
 #[test]
+fn who_awaits_a_confirmation_of_a_lock_with_no_guard_has_it_from_its_release_or_hears_of_its_loss()
+{
+    let story = Story::given_back(HOUR.into());
+    let (confirm, _confirmation) = oneshot::channel();
+    let handed = story.try_hand_off(NEXT, HOUR.into(), false, &mut Some(confirm));
+    story.give_back(handed.expect("a hand-off").hold.0);
+    assert!(story.prolong().is_none(), "its release says it");
+    assert!(story.holds().take_confirms_of_lost().is_empty());
+    story.lose(FoundBy::NestedAcquire);
+    let (confirm, _confirmation) = oneshot::channel();
+    let _ = story.holds().confirms_to(confirm);
+    assert_eq!(story.holds().take_confirms_of_lost().len(), 1);
+}
+
+#[test]
 fn an_unanswered_release_says_nothing_of_a_hold_after_it_once_nobody_asks_for_the_one_before() {
     let story = Story::new();
     let (dropped, validity) = story.grant(HOUR.into());

@@ -12,7 +12,12 @@ pub(crate) struct Calm {
 impl Calm {
     /// For everybody.
     pub(crate) fn of(history: &History) -> Self {
-        let faults = history.faults.iter();
+        Self::but_for(history, "")
+    }
+
+    /// Faults of that kind apart.
+    pub(crate) fn but_for(history: &History, kind: &str) -> Self {
+        let faults = history.faults.iter().filter(|fault| fault.kind != kind);
         let loud = faults.filter_map(|f| f.settle.map(|settle| (f.t0, f.t1 + settle)));
         let gaps = history.processes.iter().flat_map(|process| &process.gaps);
         let gaps = long(gaps.chain(&history.gaps), history.bounds.pause);

@@ -52,6 +52,9 @@ pub(crate) struct History {
 /// any more, how many while somebody still did, and how many never.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fates {
+    /// Those that went through a proxy, and of how many the answer was lost.
+    pub(crate) requests: u64,
+    pub(crate) unanswered: u64,
     pub(crate) held: u64,
     pub(crate) late: u64,
     pub(crate) slow: u64,

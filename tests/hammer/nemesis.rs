@@ -63,6 +63,9 @@ pub(crate) const LOUD: &[Kind] = &[
     Kind { name: "refuse connections", settle: OUTAGE, inflict: refuse },
 ];
 
+/// For a whole round: of so many of a hundred requests. Nothing comes at once then.
+pub(crate) const ANSWERS_LOST: &str = "answers are lost";
+
 /// What a fault of the second hand, which plans several, did to one connection.
 pub(crate) const RESET: &str = "a connection breaks";
 

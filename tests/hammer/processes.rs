@@ -26,6 +26,8 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) names: u16,
     pub(crate) tasks: u16,
+    /// Some clients go straight to the server, and not through a proxy.
+    pub(crate) straight: bool,
 }
 
 pub(crate) struct Processes {
@@ -68,15 +70,20 @@ impl Processes {
 
     fn member(&self, slot: usize) -> Result<Member, String> {
         let plan = &self.plan;
-        let server = &plan.servers[slot];
+        let own = vec![slot % 2];
+        let server = if plan.straight { &plan.servers[slot] } else { &plan.proxies[slot] };
         let (second, sentinel, proxies) = match slot {
+            last if !plan.straight && last + 1 == plan.processes => {
+                (server, Some(&plan.sentinel), [own, late::TWO.to_vec()].concat())
+            }
+            _ if !plan.straight => (server, None, own),
             // One process goes straight to the server with all of its clients.
             0 => (server, None, Vec::new()),
             // One goes where a Sentinel says that the server is.
             last if last + 1 == plan.processes => {
                 (server, Some(&plan.sentinel), late::TWO.to_vec())
             }
-            _ => (&plan.proxies[slot], None, vec![slot % 2]),
+            _ => (&plan.proxies[slot], None, own),
         };
         let (number, path) = {
             let mut logs = lock(&self.logs);
@@ -231,6 +238,7 @@ pub(crate) mod trials {
             seed: 0,
             names: 4,
             tasks: 1,
+            straight: true,
         };
         let processes = Processes { plan, members: Mutex::default(), logs: Mutex::default() };
         let member = processes.member(0).unwrap();

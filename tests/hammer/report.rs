@@ -37,7 +37,10 @@ pub(crate) fn summary(done: &Done) -> String {
     row("hand-offs between processes", done.crossed_processes, String::new());
     row("late writes, refused by token", done.late_writes.0 as u64, String::new());
     row("late writes, no token", done.late_writes.1 as u64, String::new());
-    let Fates { held, late, slow, never } = done.fates;
+    let Fates { requests, unanswered, held, late, slow, never } = done.fates;
+    if requests > 0 {
+        row("requests through a proxy", requests, format!("{unanswered} answers lost"));
+    }
     row("requests held up", held, format!("{late} executed late, {slow} slowly, {never} never"));
     for (kind, (tried, effective)) in &done.faults {
         row(kind, *tried, effective.to_string());

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{ScopedJoinHandle, sleep};
 
 use crate::check::floor::{CLOSE, END};
-use crate::history::Client;
+use crate::history::{Client, Fault};
 use crate::nemesis::late::{self, LATE};
-use crate::nemesis::{Hand, LOUD, QUIET, WITNESS, World, resets};
+use crate::nemesis::{ANSWERS_LOST, Hand, LOUD, QUIET, WITNESS, World, resets};
 use crate::prelude::*;
 use crate::processes::{Plan, Processes};
 use crate::record::SECOND;
@@ -28,6 +28,8 @@ pub(crate) struct Size {
     pub(crate) names: u16,
     /// Processes are 0 to 20 ms from the server, there and back, each at a distance of its own.
     pub(crate) far: bool,
+    /// Of so many of a hundred requests the answer is lost. No process goes straight to the server then.
+    pub(crate) twice: u32,
 }
 
 /// No lease is longer.
@@ -43,6 +45,7 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
     let resource = Server::start();
     let _judged_here = [Ended(&server), Ended(&resource)];
     let proxies = [(); 4].map(|()| Proxy::new(&server));
+    proxies.iter().for_each(|proxy| proxy.lose_answers(size.twice));
     let networks = networks(&server, &proxies, size);
     let name = late::Names::new(&proxies);
     // Its unnamed connection would be the nemesis's to kill.
@@ -58,7 +61,9 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
         seed: size.seed,
         names: size.names,
         tasks: size.tasks,
+        straight: size.twice == 0,
     };
+    let begun = now();
     let processes = Processes::start(plan)?;
     let mut history = History::default();
 
@@ -87,6 +92,11 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
     history.faults =
         std::mem::take(&mut *world.faults.lock().unwrap_or_else(PoisonError::into_inner));
     history.faults.extend(resets(&proxies));
+    if size.twice > 0 {
+        let (t0, t1, settle) = (begun, now(), Some(LONGEST_LEASE));
+        let lost = Fault { kind: ANSWERS_LOST, t0, t1, settle, ..Fault::default() };
+        history.faults.push(Fault { took_effect: true, ..lost });
+    }
     history.heard =
         std::mem::take(&mut *world.heard.lock().unwrap_or_else(PoisonError::into_inner));
     let trouble = world.trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -217,6 +227,8 @@ fn prove_stops(history: &mut History) {
 fn fates(proxies: &[Proxy]) -> Fates {
     let sum = |count: fn(&Proxy) -> u64| proxies.iter().map(count).sum();
     Fates {
+        requests: sum(|proxy| proxy.sent("EVALSHA")),
+        unanswered: sum(Proxy::answers_lost),
         held: sum(Proxy::held),
         late: sum(Proxy::executed_late),
         slow: sum(Proxy::executed_slow),

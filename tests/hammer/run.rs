@@ -26,6 +26,9 @@ pub(crate) struct Settings {
     /// Have every round at a distance, and not every other one.
     #[arg(long)]
     pub(crate) far: bool,
+    /// Lose the answers to so many of a hundred requests, which clients send again, whatever else happens.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) twice: u32,
     /// Leave the files of the last round where they are, and say where.
     #[arg(long)]
     pub(crate) keep: bool,
@@ -34,8 +37,8 @@ pub(crate) struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         let (minutes, seconds, seed) = (None, None, None);
-        let (far, keep) = (false, false);
-        Self { minutes, seconds, seed, processes: 4, tasks: 12, names: 30, far, keep }
+        let (far, twice, keep) = (false, 0, false);
+        Self { minutes, seconds, seed, processes: 4, tasks: 12, names: 30, far, twice, keep }
     }
 }
 
@@ -108,6 +111,7 @@ pub(crate) fn run(settings: &Settings, length: Length) -> Verdict {
             tasks: settings.tasks,
             names: settings.names,
             far: settings.far || number % 2 == 1,
+            twice: settings.twice,
         };
         verdict = one_round(size, settings.keep, &mut done);
         played += size.seconds;
@@ -165,7 +169,9 @@ pub(crate) fn count(history: &History, done: &mut Done, kinds: impl Iterator<Ite
     let late = resource::late_writes(history);
     done.late_writes.0 += late.0;
     done.late_writes.1 += late.1;
-    let Fates { held, late, slow, never } = history.fates;
+    let Fates { requests, unanswered, held, late, slow, never } = history.fates;
+    done.fates.requests += requests;
+    done.fates.unanswered += unanswered;
     done.fates.held += held;
     done.fates.late += late;
     done.fates.slow += slow;

@@ -92,6 +92,9 @@ struct Log {
     came_to_nothing: u64,
     /// Faults to come: a verb, and how many more of it until then.
     planned: Vec<(&'static str, u64, Fault)>,
+    /// Of so many of a hundred calls of scripts the answer is lost, and how many those were.
+    loses: u32,
+    lost: u64,
 }
 
 impl Proxy {
@@ -184,6 +187,18 @@ impl Proxy {
     /// `fault` befalls the `nth` command of that verb from now on, the first being 1.
     pub(crate) fn plan(&self, verb: &'static str, nth: u64, fault: Fault) {
         self.shared.log().planned.push((verb, nth, fault));
+    }
+
+    /// From now on the answers to so many of a hundred calls of scripts are lost, and their connections with them.
+    #[allow(dead_code, reason = "for the hammer")]
+    pub(crate) fn lose_answers(&self, percent: u32) {
+        self.shared.log().loses = percent;
+    }
+
+    /// How many of those have been lost.
+    #[allow(dead_code, reason = "for the hammer")]
+    pub(crate) fn answers_lost(&self) -> u64 {
+        self.shared.log().lost
     }
 
     /// How many planned faults of that kind have not taken effect yet.
@@ -295,7 +310,9 @@ impl Shared {
             plan.1 = plan.1.saturating_sub(1);
         }
         let Some(due) = log.planned.iter().position(|plan| plan.0 == verb && plan.1 == 0) else {
-            return (None, held);
+            let is_lost = verb == "EVALSHA" && fastrand::u32(..100) < log.loses;
+            log.lost += u64::from(is_lost);
+            return (is_lost.then_some(Fault::DropReplyAndReset), held);
         };
         log.faults += 1;
         (Some(log.planned.remove(due).2), held)

@@ -1,5 +1,6 @@
 //! The rules that every history has to keep. Each is a pure function, in O(n log n).
 
+use crate::nemesis::ANSWERS_LOST;
 use crate::prelude::*;
 
 pub(crate) mod count;
@@ -102,7 +103,8 @@ pub(crate) fn all(history: &History) -> Vec<Violation> {
     found.extend(orphans::check(history));
     found.extend(outcomes::check(history));
     found.extend(turns::check(history, &calm));
-    found.extend(order::check(history, &calm));
+    // Each connection that breaks counts for itself.
+    found.extend(order::check(history, &Calm::but_for(history, ANSWERS_LOST)));
     found.extend(several::check(history));
     found
 }

@@ -264,7 +264,7 @@ impl<'a> World<'a> {
             samples,
             left_over,
             heard: vec![self.monitor.heard()],
-            fates: Fates { held, late, slow, never },
+            fates: Fates { held, late, slow, never, ..Fates::default() },
             trouble,
             ..History::default()
         };

@@ -100,8 +100,9 @@ impl<T> LockGuard<T> {
     /// [`Lost`](crate::ErrorKind::Lost): this handle no longer held the lock, so work done under it
     /// may have run beside another holder's. The client never touches another owner's lock.
     /// [`Unavailable`](crate::ErrorKind::Unavailable): Redis did not confirm in time; the release
-    /// goes on in the background until the lease has ended. Or the reply to a request about the lock was lost, and the
-    /// lock was gone when the client asked again: it cannot tell whether this hold was there to its end.
+    /// goes on in the background until the lease has ended. Or the client had handed the lock off, the reply to its request
+    /// about that was lost, and the lock was gone when the client asked again: it cannot tell whether this hold was
+    /// there to its end. A release whose reply was lost is no error: it counts as executed if the lock is gone then.
     /// [`Closed`](crate::ErrorKind::Closed): this process is a [forked
     /// child](crate::LockClient#forking), and the hold is its parent's.
     ///

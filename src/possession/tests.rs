@@ -8,6 +8,7 @@ use crate::tests::explore::CASES;
 mod handoff;
 mod joint;
 mod renewal;
+mod returned;
 mod streak;
 mod world;
 
@@ -270,52 +271,6 @@ fn a_release_that_was_confirmed_cannot_be_lost_later() {
     story.give_back(outer);
     story.lose(FoundBy::Release);
     assert!(!validity.is_gone());
-}
-
-#[test]
-fn a_loss_beside_a_request_leaves_what_that_is_about_to_its_answer() {
-    for executed in [true, false] {
-        let story = Story::new();
-        let grants = [(); 3].map(|()| story.grant(HOUR.into()));
-        let [(asked, first), (hold, second), (_, live)] = &grants;
-        let permit = story.possession.try_permit().expect("the permit");
-        let pending = story.give_back(*asked).unwrap();
-        story.holds().release_sent(pending, story.now);
-        story.give_back(*hold);
-        assert_eq!(story.lose(FoundBy::Renewal), Some(true));
-        assert_eq!([first, second, live].map(|one| one.is_gone()), [false, true, true]);
-        if executed {
-            story.holds().release_confirmed(pending);
-        } else {
-            story.holds().answered();
-        }
-        drop(permit);
-        story.lose(FoundBy::Release);
-        assert_eq!(first.is_gone(), !executed);
-    }
-}
-
-#[test]
-fn a_hold_is_lost_only_if_no_unanswered_release_was_about_it() {
-    let story = Story::new();
-    let grants = [(); 4].map(|()| story.grant(HOUR.into()));
-    let validities = grants.each_ref().map(|(_, validity)| validity);
-    let [answered, unanswered, refused, alone] = grants.each_ref().map(|(hold, _)| *hold);
-    let gives_back = |hold| {
-        let pending = story.give_back(hold).unwrap();
-        story.holds().release_sent(pending, story.now);
-        pending
-    };
-    let pending = gives_back(answered);
-    story.holds().release_confirmed(pending);
-    gives_back(unanswered);
-    gives_back(refused);
-    story.holds().release_not_executed(false);
-    gives_back(alone);
-    // This one was sent once, and has found nothing.
-    story.holds().answered();
-    story.lose(FoundBy::Release);
-    assert_eq!(validities.map(|one| one.is_gone()), [false, false, true, true]);
 }
 
 #[test]

@@ -144,6 +144,7 @@ impl Waiters {
         if let Some(possession) = behind {
             drop(clock::timeout_at(give_up, possession.permit()).await);
         }
+        drop(clock::timeout_at(give_up, self.first_requests_end(names)).await);
         let mut backoff = Backoff::in_background();
         loop {
             // Another waiter may have come and asked. Then its entry is there instead.
@@ -159,6 +160,17 @@ impl Waiters {
                 return;
             }
             clock::sleep(backoff.next()).await;
+        }
+    }
+
+    /// Waits, once the client is closed, until no call is left whose first request may bring the entry yet.
+    async fn first_requests_end(&self, names: &Names) {
+        loop {
+            let progress = self.progress.notified();
+            if !self.queues.lock().asks_first_still(names) {
+                return;
+            }
+            progress.await;
         }
     }
 

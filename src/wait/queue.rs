@@ -326,12 +326,10 @@ impl<W> WaitQueue<W> {
         (!self.order.has_entry()).then_some(first.unwrap_or(last))
     }
 
-    /// The client closes, and its waiters leave. `Some` if its entry in a queue that Redis keeps is to be given up:
-    /// the head, if that has parked. A call that has not parked may be about to bring the entry: it gives that up, too.
+    /// The client closes. `Some` if its entry in a queue that Redis keeps is to be given up: the head, if that has parked.
     pub(super) fn close(&mut self, now: Instant) -> Option<Option<Arc<W>>> {
         let has_entry = self.order.has_entry();
-        let asks_first = self.entries.iter().any(|entry| entry.waiter.is_none());
-        self.order.set_entry_taken(has_entry && asks_first);
+        self.order.set_entry_taken(has_entry && self.asks_first());
         has_entry.then(|| self.head(now).and_then(|head| head.waiter.clone()))
     }
 

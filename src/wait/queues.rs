@@ -274,6 +274,11 @@ impl<W> Queues<W> {
         }
     }
 
+    /// Whether the client is closed, and a call is left that has not parked.
+    pub(crate) fn asks_first_still(&self, names: &Names) -> bool {
+        self.closed && self.by_lock.get(names).is_some_and(WaitQueue::asks_first)
+    }
+
     /// The locks in whose queues this client has an entry.
     pub(crate) fn locks_with_entries(&self) -> Vec<Arc<Names>> {
         let entries = self.by_lock.iter().filter(|(_, queue)| queue.order.has_entry());

@@ -1,6 +1,7 @@
 //! A client closes while a grant of a fair lock is on its way to it, or about to be.
 
 use futures::FutureExt;
+use redlatch::simulation::Fate as RequestFate;
 use tokio_test::task;
 
 use crate::prelude::*;
@@ -101,4 +102,53 @@ fn a_client_that_closes_further_away_keeps_a_fair_lock_from_nobody() {
 #[test]
 fn a_client_that_closes_far_away_keeps_a_fair_lock_from_nobody() {
     keeps_the_lock_from_nobody(ms(100));
+}
+
+/// The first request of its call is late, and comes behind what the client says when it closes.
+fn next_waits_while_a_request_is_late(away: Duration, closes_after: Duration) -> Duration {
+    play(0, async |scene| {
+        let (machine, client) = scene.client(away, LockClient::builder()).await;
+        let near = scene.client(NEAR, LockClient::builder()).await.1;
+        let (lock, other) = (client.fair_lock(NAME), near.fair_lock(NAME));
+        let guard = other.lock().await.expect("the lock");
+        // It listens for this one.
+        let waits = machine.spawn(async move { lock.lock().await });
+        sleep(10 * away).await;
+        let script = redis::Script::new(&scripts::texts::text("fair_acquire", str::to_owned));
+        let ask = format!("EVALSHA\r\n$40\r\n{}", script.get_hash());
+        guard.unlock().await.expect("a release");
+        let first = waits.await.expect("no panic").expect("a turn");
+        let turns = tokio::spawn(async move {
+            let mut had = Vec::new();
+            let until = Instant::now() + 12 * away + 5 * NEAR;
+            while had.last().is_none_or(|last| *last < until) {
+                let guard = other.lock().await.expect("a turn");
+                had.push(Instant::now());
+                guard.unlock().await.expect("a release");
+            }
+            had
+        });
+        sleep(away).await;
+        first.unlock().await.expect("a release");
+        scene.network.set_trap(&machine, scene.server, &ask, 0, RequestFate::HeldFor(2 * away));
+        let next = client.fair_lock(NAME);
+        let call = machine.spawn(async move { next.lock().await.map(drop) });
+        sleep(closes_after).await;
+        let closed = Instant::now();
+        machine.run(client.close()).await;
+        let _ = call.await;
+        let had = turns.await.expect("no panic");
+        let waits = had.windows(2).map(|two| two[1].saturating_duration_since(two[0].max(closed)));
+        waits.chain([had[0].saturating_duration_since(closed)]).max().expect("many turns")
+    })
+}
+
+#[test]
+fn a_client_that_closes_before_a_late_request_comes_keeps_a_fair_lock_from_nobody() {
+    for away in [2, 20, 100].map(ms) {
+        let waits = (0..40).map(|step| away * step / 10);
+        let waits = waits.map(|after| (next_waits_while_a_request_is_late(away, after), after));
+        let (waits, after) = waits.max().expect("a wait");
+        assert!(waits <= 2 * away + NEAR, "{away:?}, closed after {after:?}: {waits:?}");
+    }
 }

@@ -314,62 +314,6 @@ fn who_awaits_a_confirmation_has_it_from_a_request_that_was_sent_after_its_hold(
 }
 
 #[test]
-fn a_request_that_was_sent_twice_says_nothing_of_the_holds_before_it_and_a_later_one_is_lost() {
-    let story = Story::new();
-    let (hold, first) = story.grant(HOUR.into());
-    story.give_back(hold);
-    let (hold, second) = story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
-    story.prolong().expect("a lease");
-    story.give_back(hold);
-    story.holds().cannot_tell();
-    assert_eq!(story.lose(FoundBy::HandOff), Some(true));
-    assert_eq!([&first, &second].map(|one| one.is_gone()), [false, true]);
-    assert_eq!([&first, &second].map(|one| story.holds().is_untold(one)), [true, false]);
-}
-
-#[test]
-fn who_awaits_the_answer_to_a_request_does_not_hear_of_a_loss_beside_it() {
-    let story = Story::given_back(HOUR.into());
-    let (confirm, mut confirmation) = oneshot::channel();
-    story.try_hand_off(NEXT, HOUR.into(), false, &mut Some(confirm)).expect("a hand-off");
-    let permit = story.possession.try_permit().expect("the permit");
-    let prolong = story.prolong().expect("a lease");
-    assert_eq!(story.lose(FoundBy::Renewal), Some(true));
-    assert!(confirmation.try_recv().is_err(), "the request may have found the hold there");
-    assert_eq!(story.prolonged(prolong, 0).len(), 1);
-    drop(permit);
-}
-
-#[test]
-fn who_awaits_a_confirmation_of_a_lock_with_no_guard_has_it_from_its_release_or_hears_of_its_loss()
-{
-    let story = Story::given_back(HOUR.into());
-    let (confirm, _confirmation) = oneshot::channel();
-    let handed = story.try_hand_off(NEXT, HOUR.into(), false, &mut Some(confirm));
-    story.give_back(handed.expect("a hand-off").hold.0);
-    assert!(story.prolong().is_none(), "its release says it");
-    assert!(story.holds().take_confirms_of_lost().is_empty());
-    story.lose(FoundBy::NestedAcquire);
-    let (confirm, _confirmation) = oneshot::channel();
-    let _ = story.holds().confirms_to(confirm);
-    assert_eq!(story.holds().take_confirms_of_lost().len(), 1);
-}
-
-#[test]
-fn an_unanswered_release_says_nothing_of_a_hold_after_it_once_nobody_asks_for_the_one_before() {
-    let story = Story::new();
-    let (dropped, validity) = story.grant(HOUR.into());
-    let (hold, after) = story.grant(HOUR.into());
-    let pending = story.give_back(dropped).expect("a release");
-    story.holds().release_sent(pending, story.now);
-    drop(validity);
-    story.give_back(hold);
-    story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
-    story.lose(FoundBy::NestedAcquire);
-    assert!(after.is_gone());
-}
-
-#[test]
 fn the_watchdog_leaves_an_unclaimed_lock_alone() {
     let mut story = Story::given_back(Lease::Watchdog);
     let since = story.now;

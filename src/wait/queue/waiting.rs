@@ -6,6 +6,11 @@ use std::time::Instant;
 use super::{Entry, WaitQueue};
 
 impl<W> WaitQueue<W> {
+    /// Whether a call has not parked: it may be about to bring the entry, and gives that up.
+    pub(in crate::wait) fn asks_first(&self) -> bool {
+        self.entries.iter().any(|entry| entry.waiter.is_none())
+    }
+
     /// When the calls began that have been refused, or that sleep.
     pub(in crate::wait) fn waiting(&self) -> impl Iterator<Item = Instant> {
         let waits = |entry: &&Entry<W>| entry.requests > 0 || entry.asking.is_none();

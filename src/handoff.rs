@@ -155,7 +155,7 @@ impl Handoffs {
                     if repeated || give_up.is_some() {
                         // It may have been there when the first request came, and have ended since.
                         possession.holds.lock().cannot_tell();
-                        self.failed(possession, prolong, &gone_when_asked_again());
+                        self.failed(possession, prolong.confirms, &gone_when_asked_again());
                     }
                     self.losses.found_gone(possession, FoundBy::HandOff, loss);
                     break false;
@@ -166,11 +166,12 @@ impl Handoffs {
                     }
                     let now = clock::now();
                     let longest = prolong.lease.saturating_add(self.config.command_timeout);
-                    self.failed(possession, prolong, &error);
+                    self.failed(possession, prolong.confirms, &error);
                     if now >= *give_up.get_or_insert_with(|| now + longest) {
-                        // Nothing goes behind the last try, which may be under way.
+                        // Nothing goes behind the last try, which may be under way. Who came since hears that, too.
                         call.abandon();
                         possession.holds.lock().gives_settling_up();
+                        self.failed(possession, usize::MAX, &error);
                         break false;
                     }
                     let name = possession.names.key();
@@ -242,8 +243,8 @@ impl Handoffs {
     }
 
     /// The request was not answered, or refused: those who wait for it hear that.
-    fn failed(&self, possession: &Possession, prolong: Prolong, error: &Error) {
-        let confirms = possession.holds.lock().take_confirms(prolong.confirms);
+    fn failed(&self, possession: &Possession, many: usize, error: &Error) {
+        let confirms = possession.holds.lock().take_confirms(many);
         for confirm in confirms {
             let message = format!("a hand-off failed, and is tried again: {error:#}");
             let _ = confirm.send(Err(Error::new(error.kind(), Outcome::Unknown, message)));

@@ -7,7 +7,6 @@ use tokio::sync::oneshot;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::kind::LockKind;
-use crate::possession::HoldState;
 use crate::protocol::{Call, Inspected};
 
 use super::Lock;
@@ -131,12 +130,13 @@ impl<K: LockKind> Lock<K> {
     async fn inspect_settled(&self) -> Result<Option<Inspected>, Error> {
         let mut call = self.call()?;
         let possession = self.of.handle.last();
-        let is_unwritten = |holds: &HoldState| holds.is_unwritten();
-        if let Some(possession) = possession.as_ref().filter(|one| is_unwritten(&one.holds.lock()))
-        {
-            let (confirm, confirmed) = oneshot::channel();
+        let unwritten = possession.as_ref().and_then(|one| {
+            let (mut holds, (confirm, confirmed)) = (one.holds.lock(), oneshot::channel());
             // The client's thread sees to it already.
-            let _ = possession.holds.lock().confirms_to(confirm);
+            let waits = holds.is_unwritten() && !holds.confirms_to(confirm);
+            waits.then_some(confirmed)
+        });
+        if let Some(confirmed) = unwritten {
             let confirmed = clock::timeout_at(call.deadline, confirmed).await;
             drop(confirmed.map_err(|_| {
                 let message = "Redis has not heard that the lock was handed off";

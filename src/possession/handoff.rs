@@ -267,9 +267,15 @@ impl HoldState {
         handed.confirms.drain(..many.min(handed.confirms.len())).collect()
     }
 
-    /// Those callers if the lock is lost: that was found beside a request whose answer told others.
+    /// Those callers if Redis does not have the lock: that was found beside a request whose answer told others.
     pub(crate) fn take_confirms_of_lost(&mut self) -> Vec<Confirm> {
-        if self.over { self.take_confirms(usize::MAX) } else { Vec::new() }
+        let gone = self.rare.as_ref().is_some_and(|rare| rare.gone);
+        self.take_confirms(if gone { usize::MAX } else { 0 })
+    }
+
+    /// Whether such callers wait, and every guard has run out: nobody releases the lock for them.
+    pub(crate) fn leaves_confirms(&self) -> bool {
+        self.confirms() > 0 && !self.live.is_empty()
     }
 
     /// The client's thread has the permit, or not any more.

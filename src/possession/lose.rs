@@ -31,7 +31,7 @@ impl Possession {
     }
 
     /// Sets holds to lost. Returns whether one of them was still valid, and `None` if there is no
-    /// hold that the finding is about.
+    /// hold that the finding is about, or if this loss was found before.
     pub(crate) fn lose(&self, by: FoundBy, loss: Loss, now: Instant) -> Option<bool> {
         let mut valid = None;
         let (lost, confirms) = {
@@ -42,7 +42,9 @@ impl Possession {
             }
             // What a request under way is about learns that from its answer, and so do those who wait for that. It may be
             // executed still: if it is dropped, its undo stays pending.
-            let under_way = beside && self.is_permit_taken();
+            let counted = holds.counted;
+            let has_permit = beside && self.is_permit_taken();
+            let under_way = has_permit && holds.awaits_answer();
             // A release of everything may be what the request found.
             let lost = if beside && holds.freeing {
                 holds.lose_live()
@@ -51,10 +53,17 @@ impl Possession {
             } else {
                 holds.lose_all()
             };
+            if has_permit {
+                holds.counted = counted;
+            }
             // Inside the mutex, so that a hold of a possession that is over is known to be lost.
             for validity in &lost {
                 valid = Some(validity.lose(loss, now) || valid == Some(true));
             }
+            let rare = holds.rare();
+            rare.gone = true;
+            valid = valid.filter(|_| !rare.reported);
+            rare.reported |= valid == Some(true);
             (lost, holds.take_confirms(if under_way { 0 } else { usize::MAX }))
         };
         lost.iter().for_each(|validity| validity.wake());

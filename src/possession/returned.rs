@@ -38,6 +38,11 @@ impl HoldState {
         lost
     }
 
+    /// Whether a request that is under way, if one is, is about any of them.
+    pub(super) fn awaits_answer(&self) -> bool {
+        self.asked > 0 || self.rare.as_ref().is_some_and(|rare| rare.unanswered > 0)
+    }
+
     /// The same while a request is under way that is about the others.
     pub(super) fn take_not_asked(&mut self) -> Vec<Arc<Validity>> {
         let unanswered = self.rare.as_ref().map_or(0, |rare| rare.unanswered);

@@ -80,7 +80,12 @@ async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job
             let names = &possession.names;
             // The place may be there still of a waiter that had the lock, or that has left meanwhile.
             let leaves = names.is_in_order() && (!heard || handoffs.waiters.gives_entry_up(names));
-            if leaves { vec![Job::Leave(names.clone(), Some(possession.clone()))] } else { vec![] }
+            let leave = || Job::Leave(names.clone(), Some(possession.clone()));
+            // The answer to its release is for those who wait still.
+            let releases = heard && possession.holds.lock().leaves_confirms();
+            let lease = handoffs.config.watchdog_timeout;
+            let release = || Job::Release(BackgroundRelease::new(possession.clone(), None, lease));
+            leaves.then(leave).into_iter().chain(releases.then(release)).collect()
         }
         Job::Granted(grant) => pass_on(grant, &router, &handoffs).await,
         Job::Leave(names, behind) => {

@@ -191,3 +191,29 @@ fn n6_a_hold_is_not_called_lost_behind_an_unanswered_release_that_leaves_a_short
         assert!(scene.holds(name).is_empty());
     });
 }
+
+/// The lease of the next holder ends before Redis has heard that it has the lock, and its guard lives on. Who gave the lock
+/// back before has the answer to the release.
+#[test]
+fn an_unlock_hears_of_its_hold_although_the_next_one_has_run_out() {
+    let (name, away) = ("runs out", ms(300));
+    play(0, async |scene| {
+        let (machine, client) = scene.client(away, LockClient::builder()).await;
+        let [first, second, third] = [(); 3].map(|()| client.lock(name));
+        let guard = first.lock().await.expect("the lock");
+        let waiting = machine.spawn(async move { second.lock().await });
+        sleep(4 * away).await;
+        let last = machine.spawn(async move { third.lock_with_lease(ms(200)).await });
+        sleep(4 * away).await;
+        let first = machine.spawn(guard.unlock());
+        let guard = waiting.await.expect("no panic").expect("a turn");
+        sleep(ms(10)).await;
+        let begun = Instant::now();
+        let second = machine.spawn(guard.unlock());
+        let kept = last.await.expect("no panic").expect("a turn");
+        first.await.expect("no panic").expect("its hold was there");
+        second.await.expect("no panic").expect("its hold was there");
+        assert!(begun.elapsed() <= 3 * away, "{:?}", begun.elapsed());
+        drop(kept);
+    });
+}

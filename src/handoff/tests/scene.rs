@@ -154,7 +154,7 @@ impl Stage {
                 }
                 None => {
                     let error = Error::new(ErrorKind::Unavailable, Outcome::Unknown, "no answer");
-                    self.handoffs.failed(possession, prolong, &error);
+                    self.handoffs.failed(possession, prolong.confirms, &error);
                 }
             }
             self.waiters.wake_head(&self.names, None);

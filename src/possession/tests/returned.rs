@@ -46,7 +46,7 @@ fn a_loss_beside_a_request_leaves_what_that_is_about_to_its_answer() {
             story.holds().answered();
         }
         drop(permit);
-        story.lose(FoundBy::Release);
+        assert_eq!(story.lose(FoundBy::Release), None, "it was reported");
         assert_eq!(first.is_gone(), !executed);
     }
 }
@@ -67,7 +67,9 @@ fn a_request_that_was_sent_twice_says_nothing_of_the_holds_before_it_and_a_later
 
 #[test]
 fn who_awaits_the_answer_to_a_request_does_not_hear_of_a_loss_beside_it() {
-    let story = Story::given_back(HOUR.into());
+    let story = Story::new();
+    let (hold, _awaited) = story.grant(HOUR.into());
+    story.give_back(hold);
     let (confirm, mut confirmation) = oneshot::channel();
     story.try_hand_off(NEXT, HOUR.into(), false, &mut Some(confirm)).expect("a hand-off");
     let permit = story.possession.try_permit().expect("the permit");
@@ -87,6 +89,8 @@ fn who_awaits_a_confirmation_of_a_lock_with_no_guard_has_it_from_its_release_or_
     story.give_back(handed.expect("a hand-off").hold.0);
     assert!(story.prolong().is_none(), "its release says it");
     assert!(story.holds().take_confirms_of_lost().is_empty());
+    story.possession.take_back(story.now);
+    assert!(story.holds().take_confirms_of_lost().is_empty(), "its client is shut down");
     story.lose(FoundBy::NestedAcquire);
     let (confirm, _confirmation) = oneshot::channel();
     let _ = story.holds().confirms_to(confirm);

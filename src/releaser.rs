@@ -259,7 +259,8 @@ async fn send_release(
         None => {}
     }
     // The request that gave up the place of that waiter may have been faster than this one.
-    let leaves = brings && handoffs.waiters.has_left(names);
+    let may_stay = brings || gone.is_some() && entry.is_some();
+    let leaves = may_stay && handoffs.waiters.has_left(names);
     let (now, timeout) = (clock::now(), handoffs.config.watchdog_timeout);
     let kept = kept.filter(|(writer, until)| {
         confirmed && writer.holds.lock().outlasts_readers(*until, timeout, now)

@@ -1,6 +1,7 @@
 //! What the client's thread does in the background, one task for each job.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
@@ -83,8 +84,8 @@ async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job
             let leave = || Job::Leave(names.clone(), Some(possession.clone()));
             // The answer to its release is for those who wait still.
             let releases = heard && possession.holds.lock().leaves_confirms();
-            let lease = handoffs.config.watchdog_timeout;
-            let release = || Job::Release(BackgroundRelease::new(possession.clone(), None, lease));
+            let release =
+                || Job::Release(BackgroundRelease::new(possession.clone(), None, Duration::ZERO));
             leaves.then(leave).into_iter().chain(releases.then(release)).collect()
         }
         Job::Granted(grant) => pass_on(grant, &router, &handoffs).await,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::futures::Notified;
 use tokio::task::JoinSet;
@@ -144,7 +144,23 @@ impl Waiters {
         if let Some(possession) = behind {
             drop(clock::timeout_at(give_up, possession.permit()).await);
         }
-        drop(clock::timeout_at(give_up, self.first_requests_end(names)).await);
+        let begun = clock::now();
+        self.give_place_up(names, router, config, give_up).await;
+        if self.queues.lock().is_asked_for_still(names) {
+            // A request that was sent before this one takes about as long.
+            let patience = (4 * (clock::now() - begun)).min(config.fair_grace);
+            drop(clock::timeout(patience, self.requests_end(names)).await);
+            self.give_place_up(names, router, config, give_up).await;
+        }
+    }
+
+    async fn give_place_up(
+        &self,
+        names: &Names,
+        router: &Router,
+        config: &Config,
+        give_up: Instant,
+    ) {
         let mut backoff = Backoff::in_background();
         loop {
             // Another waiter may have come and asked. Then its entry is there instead.
@@ -163,11 +179,11 @@ impl Waiters {
         }
     }
 
-    /// Waits, once the client is closed, until no call is left whose first request may bring the entry yet.
-    async fn first_requests_end(&self, names: &Names) {
+    /// Waits, once the client is closed, until no request of a call is under way that may bring the entry again.
+    async fn requests_end(&self, names: &Names) {
         loop {
             let progress = self.progress.notified();
-            if !self.queues.lock().asks_first_still(names) {
+            if !self.queues.lock().is_asked_for_still(names) {
                 return;
             }
             progress.await;

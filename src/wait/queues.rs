@@ -274,9 +274,9 @@ impl<W> Queues<W> {
         }
     }
 
-    /// Whether the client is closed, and a call is left that has not parked.
-    pub(crate) fn asks_first_still(&self, names: &Names) -> bool {
-        self.closed && self.by_lock.get(names).is_some_and(WaitQueue::asks_first)
+    /// Whether the client is closed, and a call is left that has asked.
+    pub(crate) fn is_asked_for_still(&self, names: &Names) -> bool {
+        self.closed && self.by_lock.get(names).is_some_and(WaitQueue::is_asked_for)
     }
 
     /// The locks in whose queues this client has an entry.

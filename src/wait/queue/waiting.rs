@@ -11,6 +11,11 @@ impl<W> WaitQueue<W> {
         self.entries.iter().any(|entry| entry.waiter.is_none())
     }
 
+    /// Whether a request is under way, or a call has not parked.
+    pub(in crate::wait) fn is_asked_for(&self) -> bool {
+        self.entries.iter().any(|entry| entry.waiter.is_none() || entry.asking.is_some())
+    }
+
     /// When the calls began that have been refused, or that sleep.
     pub(in crate::wait) fn waiting(&self) -> impl Iterator<Item = Instant> {
         let waits = |entry: &&Entry<W>| entry.requests > 0 || entry.asking.is_none();

@@ -1,6 +1,7 @@
 //! When locks ought to work smoothly: outside of what the nemesis did, and its settling, and
 //! outside of long pauses in which the machine did not run somebody.
 
+use crate::history::Fault;
 use crate::prelude::*;
 
 /// The times that are not calm: sorted, apart.
@@ -12,12 +13,12 @@ pub(crate) struct Calm {
 impl Calm {
     /// For everybody.
     pub(crate) fn of(history: &History) -> Self {
-        Self::but_for(history, "")
+        Self::with(history, |_| true)
     }
 
-    /// Faults of that kind apart.
-    pub(crate) fn but_for(history: &History, kind: &str) -> Self {
-        let faults = history.faults.iter().filter(|fault| fault.kind != kind);
+    /// For everybody, where these faults count alone.
+    pub(crate) fn with(history: &History, counts: impl Fn(&Fault) -> bool) -> Self {
+        let faults = history.faults.iter().filter(|fault| counts(fault));
         let loud = faults.filter_map(|f| f.settle.map(|settle| (f.t0, f.t1 + settle)));
         let gaps = history.processes.iter().flat_map(|process| &process.gaps);
         let gaps = long(gaps.chain(&history.gaps), history.bounds.pause);

@@ -104,7 +104,8 @@ pub(crate) fn all(history: &History) -> Vec<Violation> {
     found.extend(outcomes::check(history));
     found.extend(turns::check(history, &calm));
     // Each connection that breaks counts for itself.
-    found.extend(order::check(history, &Calm::but_for(history, ANSWERS_LOST)));
+    let single = Calm::with(history, |fault| fault.kind != ANSWERS_LOST);
+    found.extend(order::check(history, &single));
     found.extend(several::check(history));
     found
 }

@@ -437,3 +437,28 @@ async fn readers_of_all_clients_come_in_when_the_writer_before_them_gives_up() {
         reading.unlock().await.unwrap();
     }
 }
+
+/// A reader has died, and so has a writer that waited for it. Nobody is told when the lease ends that the reader left.
+#[test]
+fn a_reader_behind_a_dead_writer_comes_when_the_lease_of_a_dead_reader_ends() {
+    let (lease, away) = (ms(1_200), ms(10));
+    play(0, async |scene| {
+        let mut dead = Vec::new();
+        for _ in 0..2 {
+            dead.push(scene.client(away, LockClient::builder()).await);
+        }
+        let (machine, client) = scene.client(away, LockClient::builder()).await;
+        let begun = Instant::now();
+        let reads = dead[0].1.read_write_lock("config");
+        let _guard = dead[0].0.run(async { reads.read_with_lease(lease).await.unwrap() }).await;
+        let writes = dead[1].1.read_write_lock("config");
+        dead[1].0.spawn(async move { writes.write().await.map(drop) });
+        sleep(8 * away).await;
+        let waits = machine.spawn(async move { client.read_write_lock("config").read().await });
+        sleep(8 * away).await;
+        dead.iter().for_each(|(machine, _)| machine.crash());
+        let guard = waits.await.unwrap().unwrap();
+        assert!(begun.elapsed() <= lease + 6 * away, "{:?}", begun.elapsed());
+        guard.unlock().await.unwrap();
+    });
+}

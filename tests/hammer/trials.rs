@@ -96,6 +96,7 @@ pub(crate) fn all() -> Vec<Trial> {
         order::trials::who_lost_it_before_it_heard_of_it_was_not_passed,
         order::trials::who_came_first_has_it_first,
         order::trials::who_passes_one_that_waits_is_found,
+        order::trials::who_closes_gives_its_place_up,
         order::trials::who_waits_behind_a_hold_that_was_taken_away_comes_when_its_client_hears,
         order::trials::who_waited_for_its_own_handle_came_when_that_gave_up,
         order::trials::who_lost_a_connection_has_its_place_again_a_while_after_that,

@@ -8,7 +8,8 @@
 //! that was made after the pause, even if the connection broke before the call. One that waited for an
 //! earlier call of its handle counts from when that gave up: a handle waits once. Where the key of a hold is taken
 //! away, those that wait in its client count from when that hold was over for the client: it had the lock, and brings
-//! their place with its next request.
+//! their place with its next request. A client that closes gives its place up, whatever comes of the request that a call
+//! of it has under way.
 //!
 //! Of a read-write lock (H16) readers pass readers, and one that joins those of its client may pass a
 //! writer that came within the time for which their share is open. One that gave up was passed, too, if
@@ -84,9 +85,12 @@ fn of_key(
         let meanwhile = |from: u64, to: u64| from <= call.ret && call.inv <= to;
         is_lost && history.deletions().any(|(key, from, to)| key == call.key && meanwhile(from, to))
     };
+    let closed = history.closed();
+    let closes =
+        |call: &Acquire| closed.get(&call.owner.0).is_some_and(|of| of.closing <= call.ret);
     // Until when a call was certainly waiting.
     let until = |call: &Acquire| match call.outcome {
-        Outcome::Granted if was_taken_away(call) => None,
+        Outcome::Granted if was_taken_away(call) || closes(call) => None,
         Outcome::Granted => Some(call.ret),
         Outcome::Busy | Outcome::Cancelled if is_shared => {
             Some(call.ret.saturating_sub(history.bounds.apart))
@@ -204,6 +208,17 @@ pub(crate) mod trials {
         assert_eq!(found(Outcome::Lost, Some(800)), 0);
         assert_eq!(found(Outcome::Lost, None), 1, "its key was there");
         assert_eq!(found(Outcome::Done, Some(800)), 1, "it had the lock");
+    }
+
+    pub(crate) fn who_closes_gives_its_place_up() {
+        let found = |closing: u64| {
+            let [mut earlier, mut later] = [held(0, 1_000), held(1, 900).until(910, 911)];
+            (earlier.key, earlier.inv, later.key, later.inv) = (FAIR, 0, FAIR, 500 * MS);
+            let mut history = history(vec![earlier, later]);
+            history.processes[0].clients[0].closing = closing * MS;
+            check(&history, &Calm::default()).len()
+        };
+        assert_eq!([found(800), found(1_200)], [0, 1]);
     }
 
     pub(crate) fn who_waits_behind_a_hold_that_was_taken_away_comes_when_its_client_hears() {

@@ -89,7 +89,9 @@ fn who_awaits_a_confirmation_of_a_lock_with_no_guard_has_it_from_its_release_or_
     story.give_back(handed.expect("a hand-off").hold.0);
     assert!(story.prolong().is_none(), "its release says it");
     assert!(story.holds().take_confirms_of_lost().is_empty());
+    let (next, _) = story.grant(HOUR.into());
     story.possession.take_back(story.now);
+    story.give_back(next);
     assert!(story.holds().take_confirms_of_lost().is_empty(), "its client is shut down");
     story.lose(FoundBy::NestedAcquire);
     let (confirm, _confirmation) = oneshot::channel();

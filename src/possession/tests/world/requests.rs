@@ -120,8 +120,9 @@ impl World {
         if arrived {
             self.arrive();
         }
-        if let Some(Request { what: What::Prolong(prolong), .. }) = self.request.take() {
-            let confirms = self.holds().take_confirms(prolong.confirms);
+        if let Some(Request { what: What::Prolong(_), .. }) = self.request.take() {
+            // Of those that came since, too.
+            let confirms = self.holds().take_confirms(usize::MAX);
             for confirm in confirms {
                 let error = Error::new(ErrorKind::Unavailable, Outcome::Unknown, "no answer");
                 let _ = confirm.send(Err(error));

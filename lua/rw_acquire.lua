@@ -157,7 +157,7 @@ if looks and (is_of_another or redis.call('EXISTS', key, KEYS[2], KEYS[3]) > 0) 
       if passes_on then
         give_turn(now, asking)
       end
-      -- The readers may have died, and that writer: then nobody tells when their leases end.
+      -- The readers may have died, and that writer: then Redis publishes nothing when their leases end.
       local lasts = is_free and grace or redis.call('PTTL', key)
       return {{math.max(1, lasts < 0 and left or math.min(left, lasts)), ''}, false, now}
     end

@@ -149,15 +149,7 @@ impl Handoffs {
                     self.prolonged(possession, prolong, prolonged, asked);
                 }
                 Ok(Err((loss, repeated))) => {
-                    if !repeated {
-                        possession.holds.lock().answered();
-                    }
-                    if repeated || give_up.is_some() {
-                        // It may have been there when the first request came, and have ended since.
-                        possession.holds.lock().cannot_tell();
-                        self.failed(possession, prolong.confirms, &gone_when_asked_again());
-                    }
-                    self.losses.found_gone(possession, FoundBy::HandOff, loss);
+                    self.found_gone(possession, prolong, loss, repeated, give_up.is_some());
                     break false;
                 }
                 Err(error) => {
@@ -240,6 +232,26 @@ impl Handoffs {
         for confirm in confirms {
             let _ = confirm.send(Ok(true));
         }
+    }
+
+    /// Redis does not have the possession. `repeated`: the request was sent twice; `failed`: an earlier one was not answered.
+    fn found_gone(
+        &self,
+        possession: &Possession,
+        prolong: Prolong,
+        loss: Loss,
+        repeated: bool,
+        failed: bool,
+    ) {
+        if !repeated {
+            possession.holds.lock().answered();
+        }
+        if repeated || failed {
+            // It may have been there when the first request came, and have ended since.
+            possession.holds.lock().cannot_tell();
+            self.failed(possession, prolong.confirms, &gone_when_asked_again());
+        }
+        self.losses.found_gone(possession, FoundBy::HandOff, loss);
     }
 
     /// The request was not answered, or refused: those who wait for it hear that.

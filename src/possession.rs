@@ -167,8 +167,9 @@ struct Rare {
     renewed_from: Option<Instant>,
     /// Redis has released the lock before, and a server has missed that.
     release_missed: bool,
-    /// A request has found that Redis does not have it, and that a valid hold is lost by that.
+    /// A request has found that Redis does not have it.
     gone: bool,
+    /// The client has counted and logged that a valid hold is lost by that.
     reported: bool,
     /// Holds that Redis turned out not to have, and whose guards live on.
     lost: Vec<(HoldId, Arc<Validity>)>,

@@ -267,13 +267,13 @@ impl HoldState {
         handed.confirms.drain(..many.min(handed.confirms.len())).collect()
     }
 
-    /// Those callers if Redis does not have the lock: that was found beside a request whose answer told others.
+    /// Those callers if Redis does not have the lock: a request has found that beside another one, whose answer went to others.
     pub(crate) fn take_confirms_of_lost(&mut self) -> Vec<Confirm> {
         let gone = self.rare.as_ref().is_some_and(|rare| rare.gone);
         self.take_confirms(if gone { usize::MAX } else { 0 })
     }
 
-    /// Whether such callers wait, and every guard has run out: nobody releases the lock for them.
+    /// Whether such callers wait while a guard lives on. If every guard has run out, no call releases the lock for them.
     pub(crate) fn leaves_confirms(&self) -> bool {
         self.confirms() > 0 && !self.live.is_empty()
     }

@@ -86,7 +86,7 @@ impl HoldState {
         lost
     }
 
-    /// The same beside a request under way: those stay that it is about, and what Redis may count for it.
+    /// The same beside a request under way: those stay that it is about.
     fn lose_what_was_not_asked_for(&mut self) -> Vec<Arc<Validity>> {
         let mut lost = self.lose_live();
         lost.extend(self.take_not_asked());

@@ -112,8 +112,8 @@ impl QueueNews {
 }
 
 impl Acquired {
-    /// Redis has refused a client that has to have a place in its queue, and has none: its memory was full. Nobody will tell
-    /// that client of a release, so it asks again within the grace.
+    /// Redis has refused this client and had no room for its place in the queue: the memory was full. Redis sends this client
+    /// no message of a release then, so it asks again within the grace.
     pub(super) fn asks_again_without_place(&mut self, entry: Option<QueueEntry>, news: &QueueNews) {
         if let (
             Self::Refused { remaining, .. },

@@ -1,4 +1,4 @@
-//! Which calls wait, for those who count them.
+//! Which calls wait, and which ask.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -301,11 +301,7 @@ impl History {
         for (key, t0, t1) in self.tampering() {
             tampering.entry(key).or_default().push((t0, t1));
         }
-        let mut began: HashMap<(Owner, u16), u64> = HashMap::new();
-        for acquire in self.acquires.iter().filter(|acquire| acquire.is_granted()) {
-            let first = began.entry((acquire.owner, acquire.key)).or_insert(NEVER);
-            *first = acquire.inv.min(*first);
-        }
+        let began = self.beginnings();
         for acquire in &mut self.acquires {
             let of_possession = began.get(&(acquire.owner, acquire.key)).copied();
             acquire.began = of_possession.unwrap_or(acquire.inv).min(acquire.inv);
@@ -316,6 +312,29 @@ impl History {
             acquire.believed = jump.into_iter().fold(acquire.believed, u64::min);
         }
         self.acquires.sort_by_key(|acquire| (acquire.key, acquire.ret));
+    }
+
+    /// When each possession began at the latest: when the first call did that was granted it, or when a
+    /// later one of its client was granted, for a client counts them as it asks. So one is known, too,
+    /// that was granted to a call that had given up, and handed on.
+    fn beginnings(&self) -> HashMap<(Owner, u16), u64> {
+        let mut began: HashMap<(Owner, u16), u64> = HashMap::new();
+        let mut in_order: Vec<_> = self.grants().map(|grant| (grant.owner, grant.ret)).collect();
+        in_order.sort_unstable();
+        let mut granted = HashMap::new();
+        let (mut client, mut later) = (0, NEVER);
+        for (owner, ret) in in_order.into_iter().rev() {
+            if client != owner.0 {
+                (client, later) = (owner.0, NEVER);
+            }
+            granted.entry(owner).or_insert(later);
+            later = ret.min(later);
+        }
+        for grant in self.grants() {
+            let first = began.entry((grant.owner, grant.key)).or_insert(granted[&grant.owner]);
+            *first = grant.inv.min(*first);
+        }
+        began
     }
 
     pub(crate) fn grants(&self) -> impl Iterator<Item = &Acquire> {

@@ -139,6 +139,22 @@ pub(crate) mod trials {
         assert!(overlaps(3), "its possession is younger");
     }
 
+    pub(crate) fn who_was_handed_what_a_call_that_gave_up_had_before_the_deletion_never_had_it() {
+        let overlaps = |later: u64| {
+            // Of the same client, which has counted on by then; its lock is another one.
+            let mut after = held(0, later).until(later + 1, later + 2);
+            (after.key, after.owner.1) = (KEY + 1, 9);
+            let mut handed = held(0, 30).until(40, 41);
+            (handed.handle.1, handed.inv, handed.owner.1) = (2, 29 * MS, 8);
+            let mut history = history(vec![after, handed, held(1, 20)]);
+            history.faults.push(deleted(15));
+            history.finish();
+            !check(&history).is_empty()
+        };
+        assert!(!overlaps(10));
+        assert!(overlaps(16), "its possession may be younger");
+    }
+
     pub(crate) fn who_deletes_a_key_breaks_exclusion_by_definition() {
         let mut history = history(vec![held(0, 10), held(1, 30)]);
         history.faults.push(deleted(20));

@@ -7,9 +7,11 @@
 use std::path::PathBuf;
 
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinHandle;
 
 use crate::platform::Real;
 use crate::prelude::*;
+use crate::processes::PATIENCE;
 use crate::resource::Resource;
 use crate::runtimes;
 use crate::shared::{STEADY, Way};
@@ -46,6 +48,7 @@ pub(crate) fn main(assignment: &Assignment) {
 
 async fn serve(assignment: &Assignment) {
     let mut orders = orders();
+    let path = assignment.log.display().to_string();
     let log = Arc::new(Recorder::create(&assignment.log).expect("a new file for the history"));
     let heard = log.clone();
     std::thread::spawn(move || watch_the_clock(&heard));
@@ -71,21 +74,38 @@ async fn serve(assignment: &Assignment) {
     assert_eq!(orders.recv().await.as_deref(), Some("stop"));
     stop.tell();
     let mut kept = Vec::new();
-    for worker in workers {
-        kept.extend(worker.await.expect("a task of the hammer failed"));
+    for (task, worker) in workers.into_iter().enumerate() {
+        kept.extend(comes_home(&format!("task {task}"), &path, worker).await);
     }
-    for other in others {
-        other.await.expect("a task of the hammer failed");
+    for (what, other) in ["heir", "closing of clients"].into_iter().zip(others) {
+        comes_home(what, &path, other).await;
     }
-    running.join().expect("a thread of the hammer failed");
+    let runtimes = tokio::task::spawn_blocking(|| running.join());
+    let runtimes = comes_home("thread of the runtimes", &path, runtimes).await;
+    runtimes.expect("a thread of the hammer failed");
     let kept = keep(&shared, kept);
     println!("kept");
 
     assert_eq!(orders.recv().await.as_deref(), Some("end"));
-    for hold in kept {
+    for mut hold in kept {
+        // It may have been lost since, by a fault that was just over then.
+        hold.is_believed(&shared.log);
         hold.drop_guard(&shared.log, How::Drop, drop);
     }
     shared.close_all().await;
+}
+
+/// Says so if a task goes on for long after it was to stop.
+async fn comes_home<T>(what: &str, log: &str, mut task: JoinHandle<T>) -> T {
+    let ended = tokio::time::timeout(PATIENCE / 2, &mut task).await;
+    let ended = match ended {
+        Ok(ended) => ended,
+        Err(_) => {
+            eprintln!("{log}: the {what} was to stop {:?} ago, and goes on", PATIENCE / 2);
+            task.await
+        }
+    };
+    ended.expect("a task of the hammer failed")
 }
 
 async fn open(assignment: &Assignment, log: Arc<Recorder>, stop: Stop) -> Shared {

@@ -54,7 +54,7 @@ struct Member {
 }
 
 /// What a call coming home may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Processes {
     pub(crate) fn start(plan: Plan) -> Result<Self, String> {

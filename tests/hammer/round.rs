@@ -93,6 +93,7 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
         std::mem::take(&mut *world.faults.lock().unwrap_or_else(PoisonError::into_inner));
     history.faults.extend(resets(&proxies));
     if size.twice > 0 {
+        proxies.iter().for_each(|proxy| proxy.lose_answers(0));
         let (t0, t1, settle) = (begun, now(), Some(LONGEST_LEASE));
         let lost = Fault { kind: ANSWERS_LOST, t0, t1, settle, ..Fault::default() };
         history.faults.push(Fault { took_effect: true, ..lost });

@@ -55,7 +55,12 @@ impl Length {
     pub(crate) fn of(settings: &Settings) -> Self {
         let minutes = settings.minutes.map(|minutes| minutes * 60);
         let seconds = settings.seconds.or(minutes).unwrap_or(30).max(1);
-        Self { seconds, at_most: seconds, floor: Floor::for_seconds(seconds) }
+        let mut floor = Floor::for_seconds(seconds);
+        if settings.twice > 0 {
+            // Connections break all the time, and with one goes what others of its client wait for.
+            floor.hand_offs /= 50;
+        }
+        Self { seconds, at_most: seconds, floor }
     }
 
     /// The short form, which is a test: most of what the hammer finds, it finds in worlds.

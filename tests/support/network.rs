@@ -8,7 +8,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,15 @@ struct State {
     stalled_until: Instant,
     /// For the jitter.
     random: u64,
-    open: Vec<[TcpStream; 2]>,
+    open: Vec<Weak<Ends>>,
+    /// With so many of them, those are forgotten that have ended.
+    sweep_at: usize,
+}
+
+/// Both ends of a connection, which are closed when nothing is carried between them any more.
+struct Ends {
+    client: TcpStream,
+    server: TcpStream,
 }
 
 impl Network {
@@ -62,6 +70,7 @@ impl Network {
             stalled_until: Instant::now(),
             random: 0x9e37_79b9_7f4a_7c15,
             open: Vec::new(),
+            sweep_at: 64,
         };
         let shared = Arc::new(Shared {
             upstream,
@@ -123,13 +132,13 @@ impl Shared {
 
     fn cut_all(&self) -> usize {
         let open = std::mem::take(&mut self.state().open);
-        let cut = |ends: &&[TcpStream; 2]| {
-            let [client, server] = ends.each_ref().map(|end| end.shutdown(Shutdown::Both));
+        let cut = |ends: &Arc<Ends>| {
+            let client = ends.client.shutdown(Shutdown::Both);
             // One that has ended before is not connected. The end of the first may have ended the other.
-            let _ = server;
+            let _ = ends.server.shutdown(Shutdown::Both);
             client.is_ok()
         };
-        open.iter().filter(cut).count()
+        open.iter().filter_map(Weak::upgrade).filter(cut).count()
     }
 
     fn connect(self: &Arc<Self>, client: TcpStream) -> io::Result<()> {
@@ -139,25 +148,28 @@ impl Shared {
         for stream in [&client, &server] {
             stream.set_nodelay(true)?;
         }
-        self.state().open.push([client.try_clone()?, server.try_clone()?]);
+        let ends = Arc::new(Ends { client, server });
+        self.state().opened(&ends);
         // The connection stands after a round trip, on a network where that counts.
         let stands = begun + 2 * self.state().distance.each_way;
-        self.carry(client.try_clone()?, server.try_clone()?, stands);
-        self.carry(server, client, begun);
+        self.carry(ends.clone(), |ends| [&ends.client, &ends.server], stands);
+        self.carry(ends, |ends| [&ends.server, &ends.client], begun);
         Ok(())
     }
 
     /// Carries what one end sends to the other; nothing sets out before `first`.
-    fn carry(self: &Arc<Self>, mut from: TcpStream, mut to: TcpStream, first: Instant) {
+    fn carry(self: &Arc<Self>, ends: Arc<Ends>, way: fn(&Ends) -> [&TcpStream; 2], first: Instant) {
         let (send, chunks) = mpsc::channel::<(Instant, Vec<u8>)>();
         let shared = self.clone();
+        let reading = ends.clone();
         thread::spawn(move || {
+            let [mut from, _] = way(&reading);
             let mut way = Way { last: first };
+            let mut buffer = vec![0; 64 * 1024];
             loop {
-                let mut chunk = vec![0; 64 * 1024];
                 // An error is an end, too.
-                let length = from.read(&mut chunk).unwrap_or(0);
-                chunk.truncate(length);
+                let length = from.read(&mut buffer).unwrap_or(0);
+                let chunk = buffer[..length].to_vec();
                 let due = way.due(&mut shared.state(), length, first);
                 if send.send((due, chunk)).is_err() || length == 0 {
                     return;
@@ -165,6 +177,7 @@ impl Shared {
             }
         });
         thread::spawn(move || {
+            let [_, mut to] = way(&ends);
             for (due, chunk) in chunks {
                 thread::sleep(due.saturating_duration_since(Instant::now()));
                 if chunk.is_empty() || to.write_all(&chunk).is_err() {
@@ -173,6 +186,16 @@ impl Shared {
             }
             let _ = to.shutdown(Shutdown::Both);
         });
+    }
+}
+
+impl State {
+    fn opened(&mut self, ends: &Arc<Ends>) {
+        if self.open.len() >= self.sweep_at {
+            self.open.retain(|ends| ends.strong_count() > 0);
+            self.sweep_at = 2 * self.open.len().max(32);
+        }
+        self.open.push(Arc::downgrade(ends));
     }
 }
 

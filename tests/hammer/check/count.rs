@@ -78,21 +78,20 @@ pub(crate) fn kept_wrongly(history: &History, samples: &[Sample]) -> Vec<Violati
         process.is_none_or(|process| process.killed.is_some())
     };
     let mut found = Vec::new();
-    let mut wrong = |hold: (u16, u64), window, want: (u64, u64)| {
-        let (key, count) = hold;
+    let mut wrong = |(key, count): (u16, u64), window, want: (u64, u64), calls: &[&Acquire]| {
         let (all, watched) = want;
         let what = format!(
             "name {key}: the server counts {count} holds of an owner with {all} guards, of which \
              {watched} are kept renewed"
         );
-        found.push(Violation::new("H5", what, window));
+        found.push(Violation::new("H5", what, window).of(calls));
     };
     let mut seen: HashMap<Owner, u64> = HashMap::new();
     for sample in samples.iter().filter(|sample| !killed(sample.owner)) {
         seen.insert(sample.owner, sample.count);
         let want = kept.get(&sample.owner).copied().unwrap_or_default();
         if !(want.1..=want.0).contains(&sample.count) {
-            wrong((sample.key, sample.count), (sample.t0, sample.t1), want);
+            wrong((sample.key, sample.count), (sample.t0, sample.t1), want, &[]);
         }
     }
     let tampered = |key| history.tampering().any(|(tampered, ..)| tampered == key);
@@ -101,7 +100,7 @@ pub(crate) fn kept_wrongly(history: &History, samples: &[Sample]) -> Vec<Violati
         // With a short lease, one of these seems to be a grant that nobody has taken.
         let shown = hold.owner.1 < GRANTED;
         if want.1 > 0 && shown && !seen.contains_key(&hold.owner) && !tampered(hold.key) {
-            wrong((hold.key, 0), (hold.inv, hold.last_true), want);
+            wrong((hold.key, 0), (hold.inv, hold.last_true), want, &[hold]);
         }
     }
     found

@@ -111,9 +111,12 @@ impl Frames {
 
 pub(super) async fn serve(mut client: TcpStream, number: u64, epoch: Epoch, shared: &Shared) {
     let upstream = shared.upstream.load(Ordering::SeqCst);
-    let Ok(mut server) = TcpStream::connect(("127.0.0.1", upstream)).await else {
-        return;
+    let connected = tokio::select! {
+        // Where many wait for a server that is stopped, this may take seconds.
+        connected = TcpStream::connect(("127.0.0.1", upstream)) => connected.ok(),
+        () = shared.until(|switches| switches.epoch.cut != epoch.cut) => None,
     };
+    let Some(mut server) = connected else { return };
     let (mut from_client, mut to_client) = client.split();
     let (mut from_server, mut to_server) = server.split();
     let answers = Answers::default();

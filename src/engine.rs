@@ -36,7 +36,7 @@ use crate::process::Process;
 use crate::protocol::{self, Call, Names};
 use crate::reclaim::reclaim_after_failovers;
 use crate::releaser::{Job, Releaser, do_jobs};
-use crate::transport::{Endpoint, Push, Router};
+use crate::transport::{Endpoint, Push, Router, Times};
 use crate::wait::{Limits, TurnLimits, Waiters};
 use crate::watchdog::Watchdog;
 
@@ -339,13 +339,14 @@ fn new_router(
     possessions: &Arc<Possessions>,
 ) -> Result<(Arc<Router>, UnboundedReceiver<Push>), Error> {
     let (pushes, pushed) = unbounded_channel();
-    let (patience, replicas) = (config.command_timeout, config.replicas.is_some());
+    let times = Times::new(config.command_timeout, config.watchdog_timeout);
+    let replicas = config.replicas.is_some();
     let name = Peer::here(config.label.as_deref()).name(possessions.id());
     let possessions = possessions.clone();
     let held = move |of: &dyn Fn(&str) -> bool| possessions.holders(of, clock::now()).len();
     let metrics = Metrics::new(config.label.as_deref().unwrap_or_default(), &config.metrics_group);
     let (scripts, events) = (protocol::scripts(), Events::new(Box::new(held), metrics).into());
-    let router = Router::new(endpoint, patience, scripts, replicas, pushes, events, name)?;
+    let router = Router::new(endpoint, times, scripts, replicas, pushes, events, name)?;
     Ok((router, pushed))
 }
 

@@ -52,6 +52,7 @@ mod version;
 pub(crate) use connection::Connection;
 pub(crate) use connection::batch::Batchable;
 use connection::dial::Dialer;
+pub(crate) use connection::dial::Times;
 use failure::{bad_address, is_unknown_host};
 pub(crate) use node::{Node, Purpose};
 pub(crate) use rewrite::Rewrite;
@@ -132,21 +133,21 @@ pub(crate) struct Answer {
 
 impl Router {
     /// Checks the addresses, with no I/O. `pushes` receives what connections report. Each server
-    /// gets the scripts, and may take `patience` for each answer. `replicas` says that callers wait
+    /// gets the scripts, and may take the patience of `times` for each answer. `replicas` says that callers wait
     /// for replicas, and `name` is what the servers call the connections.
     pub(crate) fn new(
         endpoint: Endpoint,
-        patience: Duration,
+        times: Times,
         scripts: Vec<&'static Script>,
         replicas: bool,
         pushes: UnboundedSender<Push>,
         events: Arc<Events>,
         name: String,
     ) -> Result<Arc<Self>, Error> {
-        let topology = Topology::new(endpoint, patience)?;
+        let topology = Topology::new(endpoint, times.patience)?;
         let (left, servers_left) = unbounded_channel();
         let left = (left, Mutex::new(Some(servers_left)));
-        let dialer = Arc::new(Dialer::new(scripts, pushes, patience, name));
+        let dialer = Arc::new(Dialer::new(scripts, pushes, times, name));
         let mut for_callers = vec![Purpose::Commands];
         if replicas {
             for_callers.push(Purpose::Replicas);

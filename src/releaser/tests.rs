@@ -12,7 +12,7 @@ use crate::possession::Possessions;
 use crate::tests::explore::{explore, some_time};
 use crate::tests::parts::handoffs;
 use crate::token::TokenBlock;
-use crate::transport::Endpoint;
+use crate::transport::{Endpoint, Times};
 use crate::wait::{Registration, Stay, WaitLimits};
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -20,8 +20,9 @@ const LEASE: Duration = Duration::from_secs(1);
 fn router() -> Arc<Router> {
     let endpoint = Endpoint::url("redis://127.0.0.1/".into()).expect("an address");
     let (pushes, _pushed) = unbounded_channel();
+    let times = Times::new(LEASE, LEASE);
     let router =
-        Router::new(endpoint, LEASE, Vec::new(), false, pushes, Arc::default(), String::new());
+        Router::new(endpoint, times, Vec::new(), false, pushes, Arc::default(), String::new());
     router.expect("a router")
 }
 

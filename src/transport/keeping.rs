@@ -106,9 +106,10 @@ impl Supervisor {
     /// `None` if the supervisor has to end.
     async fn connect(&self) -> Option<Connection> {
         loop {
-            let (_, node, runtime_slot) = self.all()?;
-            let (mut moves, not_before) = (node.moves(), runtime_slot.not_before());
-            drop((node, runtime_slot));
+            let (router, node, runtime_slot) = self.all()?;
+            let not_before = runtime_slot.not_before(router.dialer.longest_pause);
+            let mut moves = node.moves();
+            drop((router, node, runtime_slot));
             if let Some(at) = not_before {
                 tokio::select! {
                     biased;

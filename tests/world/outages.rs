@@ -223,8 +223,8 @@ fn n15_hundreds_of_locks_that_cannot_be_renewed_dial_step_by_step_and_are_all_to
         let late = join_all(losses).await.into_iter().max();
         assert!(late <= Some(ms(2)), "told {late:?} after its deadline");
         let dials = way.made() - made;
-        // At once, and then 25 ms later, doubling to half a second, up to a quarter of it less.
-        let mut steps = [0, 18, 37, 75, 150, 300].into_iter().chain(std::iter::repeat(375));
+        // At once, and then 25 ms later, doubling to a twelfth of the lease, up to a quarter of it less.
+        let mut steps = [0, 18, 37, 75, 150].into_iter().chain(std::iter::repeat(281));
         let mut at = 0;
         let most = std::iter::from_fn(|| {
             at += steps.next()?;
@@ -400,6 +400,28 @@ fn after_a_restart_the_old_hold_is_lost_and_a_new_one_is_renewed() {
         let guard = way.hold(NAME).await;
         // Without renewals it would have ended twice.
         assert!(timeout(ms(1_500), guard.lost()).await.is_err());
+        guard.unlock().await.expect("a release");
+    });
+}
+
+/// However often they break: the pause before the next dial is short beside the lease.
+#[test]
+fn w28_connections_that_break_as_soon_as_they_are_made_cost_no_lease_that_is_renewed() {
+    let watchdog = ms(300);
+    play_with(watchdog, async |way| {
+        let guard = way.hold(NAME).await;
+        for _ in 0..40 {
+            let made = way.made();
+            way.cut();
+            while way.made() == made {
+                sleep(ms(1)).await;
+            }
+            // Until it is ready, and for a request and its answer.
+            sleep(6 * AWAY).await;
+        }
+        way.cut();
+        sleep(2 * watchdog).await;
+        assert!(!guard.is_lost());
         guard.unlock().await.expect("a release");
     });
 }

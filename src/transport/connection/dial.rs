@@ -11,11 +11,27 @@ use std::time::Duration;
 use redis::{RedisResult, Script};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::pace::{FIRST_PAUSE, LONGEST_PAUSE};
 use super::stale::Servers;
 use super::{Connection, ConnectionInfo, Role};
 use crate::clock;
 use crate::transport::error_class::{ErrorClass, classify};
 use crate::transport::{Push, address};
+
+/// What a client leaves time for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    pub(in crate::transport) patience: Duration,
+    longest_pause: Duration,
+}
+
+impl Times {
+    /// The watchdog renews leases of that length: a pause of the client costs none of them.
+    pub(crate) fn new(patience: Duration, lease: Duration) -> Self {
+        let longest_pause = (lease / 12).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        Self { patience, longest_pause }
+    }
+}
 
 /// Makes all connections of one client.
 pub(in crate::transport) struct Dialer {
@@ -25,6 +41,8 @@ pub(in crate::transport) struct Dialer {
     pub(in crate::transport) pushes: UnboundedSender<Push>,
     /// How long the server may take for one answer.
     pub(in crate::transport) patience: Duration,
+    /// How long a pause between two dials may be.
+    pub(in crate::transport) longest_pause: Duration,
     /// What the servers call the connections.
     pub(in crate::transport) name: Arc<str>,
     numbers: AtomicU64,
@@ -34,11 +52,12 @@ impl Dialer {
     pub(in crate::transport) fn new(
         scripts: Vec<&'static Script>,
         pushes: UnboundedSender<Push>,
-        patience: Duration,
+        times: Times,
         name: String,
     ) -> Self {
+        let Times { patience, longest_pause } = times;
         let (servers, numbers) = (Servers::default(), AtomicU64::new(1));
-        Self { servers, scripts, pushes, patience, name: name.into(), numbers }
+        Self { servers, scripts, pushes, patience, longest_pause, name: name.into(), numbers }
     }
 
     /// Makes a connection. Each of its round trips may take as long as a command.

@@ -6,10 +6,10 @@ use crate::backoff::Backoff;
 use crate::host::random;
 
 /// The shortest pause between the end of one connection, or of a dial, and the next dial.
-const FIRST_PAUSE: Duration = Duration::from_millis(25);
+pub(in crate::transport) const FIRST_PAUSE: Duration = Duration::from_millis(25);
 
-/// The longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause, for leases that are renewed for as long as they usually are.
+pub(in crate::transport) const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// There are two pauses, and the longer one counts. One doubles with each dial that fails, and is
 /// over when one succeeds. The other doubles with each connection that has lived for a shorter time
@@ -18,20 +18,21 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 pub(super) struct Pace {
     failures: Backoff,
     short_lives: Backoff,
-    not_before: Option<Instant>,
+    /// When the last dial failed or the last connection ended, and the pause after it.
+    last: Option<(Instant, Duration)>,
 }
 
 impl Default for Pace {
     fn default() -> Self {
         let backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-        Self { failures: backoff.clone(), short_lives: backoff, not_before: None }
+        Self { failures: backoff.clone(), short_lives: backoff, last: None }
     }
 }
 
 impl Pace {
     pub(super) fn failed(&mut self, now: Instant) {
         self.failures.next();
-        self.not_before = Some(now + spread(self.pause()));
+        self.last = Some((now, self.pause()));
     }
 
     pub(super) fn connected(&mut self) {
@@ -46,15 +47,16 @@ impl Pace {
         if lived < LONGEST_PAUSE {
             self.short_lives.next();
         }
-        self.not_before = Some(now + spread(self.pause()));
+        self.last = Some((now, self.pause()));
     }
 
     fn pause(&self) -> Duration {
         self.failures.last().max(self.short_lives.last())
     }
 
-    pub(super) fn not_before(&self) -> Option<Instant> {
-        self.not_before
+    /// After a pause that is no longer than that.
+    pub(super) fn not_before(&self, longest: Duration) -> Option<Instant> {
+        self.last.map(|(ended, pause)| ended + spread(pause.min(longest)))
     }
 }
 
@@ -83,7 +85,7 @@ mod tests {
                 }
             }
             let pause = pace.pause();
-            let until = pace.not_before().expect("a time") - now;
+            let until = pace.not_before(LONGEST_PAUSE).expect("a time") - now;
             assert!(until <= pause && until >= pause * 3 / 4, "{until:?}");
             pause.as_millis()
         };
@@ -97,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_first_dial_and_one_after_a_connection_that_has_lived_are_at_once() {
-        assert_eq!(Pace::default().not_before(), None);
+        assert_eq!(Pace::default().not_before(LONGEST_PAUSE), None);
         assert_eq!(pauses([Some(500 * MS)]), [0]);
         assert_eq!(pauses([None, None, Some(500 * MS), Some(MS)]), [25, 50, 0, 25]);
     }
@@ -115,7 +117,7 @@ mod tests {
             let (mut now, begun) = (clock::now(), clock::now());
             for _ in 0..100 {
                 pace.ended(lived * MS, now);
-                now = pace.not_before().expect("a time") + lived * MS;
+                now = pace.not_before(FIRST_PAUSE).expect("a time") + lived * MS;
             }
             assert!(now - begun >= Duration::from_secs(4), "{lived} ms: {:?}", now - begun);
         }

@@ -119,8 +119,9 @@ impl RuntimeSlot {
         self.state.lock().error.clone()
     }
 
-    pub(in crate::transport) fn not_before(&self) -> Option<Instant> {
-        self.state.lock().pace.not_before()
+    /// When the next dial may begin, after a pause that is no longer than that.
+    pub(in crate::transport) fn not_before(&self, longest_pause: Duration) -> Option<Instant> {
+        self.state.lock().pace.not_before(longest_pause)
     }
 
     /// The slot has another server now, about which nothing is known.

@@ -260,7 +260,8 @@ impl Parts {
         let losses = Arc::new(Losses { events: events.clone(), waiters: waiters.clone() });
         let watchdog = Arc::new(Watchdog::new(&config, losses.clone()));
         let answered = watchdog.answered.clone();
-        let handoffs = Arc::new(Handoffs::new(losses.clone(), answered, config.clone()));
+        let (all, ours) = (possessions.clone(), config.clone());
+        let handoffs = Arc::new(Handoffs::new(losses.clone(), all, answered, ours));
         let begin = Arc::new(Notify::new());
         let parts = Self {
             config: config.clone(),
@@ -305,7 +306,7 @@ impl Parts {
                 biased;
                 () = renewing => {}
                 () = keeping_up => {}
-                () = reclaim_after_failovers(&router, &handoffs, &possessions) => {}
+                () = reclaim_after_failovers(&router, &handoffs) => {}
                 () = waiters.keep_subscribed(&router, config.command_timeout) => {}
                 () = waiters.wake_who_waits_long(config.warn_waits_longer_than) => {}
                 () = waiters.keep_entries(&router, QUEUE_TERM / 3, config.command_timeout) => {}

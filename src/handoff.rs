@@ -24,7 +24,7 @@ use crate::config::Config;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::events::Events;
 use crate::loss::Losses;
-use crate::possession::{AcquiredHold, Confirm, FoundBy, Permit, Possession, Prolong};
+use crate::possession::{AcquiredHold, Confirm, FoundBy, Permit, Possession, Possessions, Prolong};
 use crate::protocol::{Call, Prolonged, Terms};
 use crate::released::ReleasedNames;
 use crate::transport::Router;
@@ -38,6 +38,7 @@ pub(crate) struct Handoffs {
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) events: Arc<Events>,
     pub(crate) losses: Arc<Losses>,
+    pub(crate) possessions: Arc<Possessions>,
     /// Renewals have been answered, or failed.
     answered: Arc<Notify>,
     pub(crate) config: Arc<Config>,
@@ -56,10 +57,15 @@ pub(crate) struct HandedOff {
 }
 
 impl Handoffs {
-    pub(crate) fn new(losses: Arc<Losses>, answered: Arc<Notify>, config: Arc<Config>) -> Self {
+    pub(crate) fn new(
+        losses: Arc<Losses>,
+        possessions: Arc<Possessions>,
+        answered: Arc<Notify>,
+        config: Arc<Config>,
+    ) -> Self {
         let (waiters, events) = (losses.waiters.clone(), losses.events.clone());
         let (released_names, trip) = Default::default();
-        Self { waiters, events, losses, answered, config, released_names, trip }
+        Self { waiters, events, losses, possessions, answered, config, released_names, trip }
     }
 
     /// Hands off a lock whose last guard has just been given back. `None` if no waiter can take it, or if

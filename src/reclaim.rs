@@ -21,7 +21,6 @@ use crate::clock;
 use crate::error::ErrorKind;
 use crate::handoff::Handoffs;
 use crate::host::here;
-use crate::possession::Possessions;
 use crate::protocol::{Call, Names};
 use crate::releaser::release_again;
 use crate::transport::Router;
@@ -37,11 +36,7 @@ const BETWEEN_CHANGES: Duration = Duration::from_millis(100);
 
 /// Looks at the names that this client has released lately whenever their server changes, until it
 /// is dropped.
-pub(crate) async fn reclaim_after_failovers(
-    router: &Arc<Router>,
-    handoffs: &Arc<Handoffs>,
-    possessions: &Arc<Possessions>,
-) {
+pub(crate) async fn reclaim_after_failovers(router: &Arc<Router>, handoffs: &Arc<Handoffs>) {
     let Some(mut changes) = router.server_changes() else { return std::future::pending().await };
     let mut looks = JoinSet::new();
     loop {
@@ -55,7 +50,7 @@ pub(crate) async fn reclaim_after_failovers(
             while looks.len() == AT_A_TIME {
                 looks.join_next().await;
             }
-            let look = look(names, router.clone(), handoffs.clone(), possessions.clone());
+            let look = look(names, router.clone(), handoffs.clone());
             looks.spawn(here(look));
         }
         while looks.try_join_next().is_some() {}
@@ -65,19 +60,14 @@ pub(crate) async fn reclaim_after_failovers(
 }
 
 /// Releases the lock if an idle possession of this client holds it.
-async fn look(
-    names: Arc<Names>,
-    router: Arc<Router>,
-    handoffs: Arc<Handoffs>,
-    possessions: Arc<Possessions>,
-) {
+async fn look(names: Arc<Names>, router: Arc<Router>, handoffs: Arc<Handoffs>) {
     let mut backoff = Backoff::in_background();
     for _ in 0..TRIES {
         let mut call = Call::new(&router, clock::now() + handoffs.config.command_timeout);
         match call.inspect(&names, "").await {
             Ok(Some(inspected)) => {
                 if let Some((idle, permit)) =
-                    possessions.claim_idle(&inspected.holder, &names, true)
+                    handoffs.possessions.claim_idle(&inspected.holder, &names, true)
                 {
                     router.events.release_missed(idle.key_and_id());
                     release_again(idle, permit, &router, &handoffs).await;

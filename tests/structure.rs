@@ -166,7 +166,6 @@ const MODULES: &[(&str, &[&str])] = &[
             "host",
             "releaser",
             "handoff",
-            "possession",
             "protocol",
             "transport",
             "backoff",

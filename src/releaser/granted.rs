@@ -9,14 +9,13 @@
 //!    the lock.)
 //! 3. What no waiter can take is released at once, and the next client has its turn.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use crate::clock;
 use crate::config::QUEUE_TERM;
 use crate::handoff::{HandedOff, Handoffs};
 use crate::host::HashMap;
-use crate::possession::{LEAST, Possession, Prolong};
+use crate::possession::{LEAST, Prolong};
 use crate::protocol::{Call, Grant};
 use crate::transport::Router;
 use crate::wait::Waiter;
@@ -48,7 +47,7 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
     let Grant { names, owner, lease, until, foreign, tokens } = grant;
     let waiters = &handoffs.waiters;
     waiters.record_foreign(&names, foreign);
-    let possession = Arc::new(Possession::new(Arc::new(names), (&*owner).into()));
+    let possession = handoffs.possessions.granted(names, &owner);
     let names = &possession.names;
     let believed = until.unwrap_or_else(clock::now);
     possession.holds.lock().granted_by_message(lease, believed, tokens);

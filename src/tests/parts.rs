@@ -17,5 +17,5 @@ pub(crate) fn handoffs(config: &Arc<Config>) -> Arc<Handoffs> {
     let turns = TurnLimits { keep, yield_time: request };
     let limits = Limits { turns, grace: config.fair_grace, request };
     let losses = losses(Arc::new(Waiters::new(limits)));
-    Arc::new(Handoffs::new(losses, Arc::default(), config.clone()))
+    Arc::new(Handoffs::new(losses, Arc::default(), Arc::default(), config.clone()))
 }

@@ -237,6 +237,29 @@ fn guards_of_every_kind_are_told_and_every_name_is_free() {
     }
 }
 
+/// Redis grants a lock that is taken in order to the next client by itself, and tells it.
+#[test]
+fn a_guard_that_came_with_a_message_counts_as_any_other() {
+    play(0, async |scene| {
+        let (machine, client) = scene.client(NEAR, LockClient::builder()).await;
+        let (_, other) = scene.client(NEAR, LockClient::builder()).await;
+        let before = other.fair_lock("lock").lock().await.expect("the lock");
+        let waiting = client.fair_lock("lock");
+        let waiting = machine.spawn(async move { waiting.lock().await.expect("the lock") });
+        sleep(SOON).await;
+        before.unlock().await.expect("a release");
+        let guard = waiting.await.expect("no panic");
+        let owner = scene.holds("lock").into_keys().next().expect("an owner");
+        assert!(owner.contains(":-"), "Redis has to grant it by itself: that is the point");
+        assert_eq!(client.stats().held, 1);
+        let begun = Instant::now();
+        let left = machine.run(client.shutdown(PATIENCE)).await;
+        assert_eq!(left.released, ["lock"]);
+        assert!(begun.elapsed() >= PATIENCE && guard.is_lost());
+        assert!(scene.holds("lock").is_empty());
+    });
+}
+
 #[test]
 fn a_lock_that_is_to_stay_stays_and_a_guard_that_is_lost_holds_nobody_up() {
     play(0, async |scene| {

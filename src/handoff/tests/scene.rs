@@ -56,7 +56,12 @@ pub(super) async fn play(scene: Scene) {
     let handles = (0..scene.calls).map(handle).collect();
     let stage = Arc::new(Stage {
         scene,
-        handoffs: Handoffs::new(losses.clone(), Arc::default(), config.clone()),
+        handoffs: Handoffs::new(
+            losses.clone(),
+            possessions.clone(),
+            Arc::default(),
+            config.clone(),
+        ),
         waiters: losses.waiters.clone(),
         names,
         possessions,

@@ -26,7 +26,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// The watchdog renews leases of that length: a pause of the client costs none of them.
+    /// The watchdog renews leases of that length: a pause costs none of them that is twelve times the shortest pause.
     pub(crate) fn new(patience: Duration, lease: Duration) -> Self {
         let longest_pause = (lease / 12).clamp(FIRST_PAUSE, LONGEST_PAUSE);
         Self { patience, longest_pause }

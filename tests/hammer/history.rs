@@ -9,6 +9,7 @@ use crate::nemesis::RESET;
 use crate::prelude::*;
 use crate::record::Log;
 use crate::shared::COMMAND_TIMEOUT;
+use crate::witness::GRANTED;
 
 mod fold;
 
@@ -319,7 +320,10 @@ impl History {
     /// that was granted to a call that had given up, and handed on.
     fn beginnings(&self) -> HashMap<(Owner, u16), u64> {
         let mut began: HashMap<(Owner, u16), u64> = HashMap::new();
-        let mut in_order: Vec<_> = self.grants().map(|grant| (grant.owner, grant.ret)).collect();
+        // Redis makes numbers, too, for what it grants by itself.
+        let drawn = |grant: &&Acquire| grant.owner.1 < GRANTED;
+        let mut in_order: Vec<_> =
+            self.grants().filter(drawn).map(|grant| (grant.owner, grant.ret)).collect();
         in_order.sort_unstable();
         let mut granted = HashMap::new();
         let (mut client, mut later) = (0, NEVER);
@@ -331,7 +335,8 @@ impl History {
             later = ret.min(later);
         }
         for grant in self.grants() {
-            let first = began.entry((grant.owner, grant.key)).or_insert(granted[&grant.owner]);
+            let later = granted.get(&grant.owner).copied().unwrap_or(NEVER);
+            let first = began.entry((grant.owner, grant.key)).or_insert(later);
             *first = grant.inv.min(*first);
         }
         began

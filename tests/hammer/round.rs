@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{ScopedJoinHandle, sleep};
 
 use crate::check::floor::{CLOSE, END};
-use crate::history::{Client, Fault};
+use crate::history::{Client, Fault, Reach};
 use crate::nemesis::late::{self, LATE};
 use crate::nemesis::{ANSWERS_LOST, Hand, LOUD, QUIET, WITNESS, World, resets};
 use crate::prelude::*;
@@ -91,9 +91,9 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
     });
     history.faults =
         std::mem::take(&mut *world.faults.lock().unwrap_or_else(PoisonError::into_inner));
+    proxies.iter().for_each(|proxy| proxy.lose_answers(0));
     history.faults.extend(resets(&proxies));
     if size.twice > 0 {
-        proxies.iter().for_each(|proxy| proxy.lose_answers(0));
         let (t0, t1, settle) = (begun, now(), Some(LONGEST_LEASE));
         let lost = Fault { kind: ANSWERS_LOST, t0, t1, settle, ..Fault::default() };
         history.faults.push(Fault { took_effect: true, ..lost });
@@ -120,6 +120,8 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
     };
     history.gaps.append(&mut witness.slow);
     history.fates = fates(&proxies);
+    let turn = turn(&history);
+    history.bounds = history.bounds.beside(turn);
     // Again, because more was written down since.
     let mut history = history.without_calls();
     processes.read(&mut history)?;
@@ -196,6 +198,16 @@ fn counted(witness: &mut Witness, history: &History) -> Vec<Sample> {
     }
 }
 
+/// How long threads wait for their turn: of a hundred that waited for a while, one waited for longer. (A longer
+/// pause is written down, and does not count as calm.)
+fn turn(history: &History) -> u64 {
+    let all = history.processes.iter().flat_map(|process| &process.gaps).chain(&history.gaps);
+    let all = all.map(|(from, to)| to - from).filter(|long| *long < history.bounds.pause);
+    let mut all: Vec<u64> = all.collect();
+    all.sort_unstable();
+    all.get(all.len() * 99 / 100).copied().unwrap_or_default()
+}
+
 /// Pauses of this process, which has the nemesis in it.
 fn beat(over: &AtomicBool) -> Vec<(u64, u64)> {
     let mut gaps = Vec::new();
@@ -214,7 +226,8 @@ fn beat(over: &AtomicBool) -> Vec<(u64, u64)> {
 /// A process was stopped if its own heart stood still for most of that time.
 fn prove_stops(history: &mut History) {
     for fault in history.faults.iter_mut().filter(|fault| fault.kind == "stop a process") {
-        let process = fault.target.parse().ok().and_then(|n: usize| history.processes.get(n));
+        let Reach::Process(number) = fault.reach else { continue };
+        let process = history.processes.get(usize::from(number));
         let most = (fault.t1 - fault.t0) * 8 / 10;
         fault.took_effect = process.is_some_and(|process| {
             let stood = |(from, to): &(u64, u64)| {

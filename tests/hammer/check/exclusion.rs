@@ -71,6 +71,7 @@ pub(crate) mod trials {
     use crate::check::sample::{KEY, held, history};
     use crate::history::Fault;
     use crate::record::Outcome;
+    use crate::witness::GRANTED;
 
     pub(crate) fn one_after_the_other_is_no_overlap() {
         let history = history(vec![held(0, 10).until(20, 22), held(1, 21).until(30, 31)]);
@@ -140,10 +141,10 @@ pub(crate) mod trials {
     }
 
     pub(crate) fn who_was_handed_what_a_call_that_gave_up_had_before_the_deletion_never_had_it() {
-        let overlaps = |later: u64| {
+        let overlaps = |later: u64, number: u32| {
             // Of the same client, which has counted on by then; its lock is another one.
             let mut after = held(0, later).until(later + 1, later + 2);
-            (after.key, after.owner.1) = (KEY + 1, 9);
+            (after.key, after.owner.1) = (KEY + 1, number);
             let mut handed = held(0, 30).until(40, 41);
             (handed.handle.1, handed.inv, handed.owner.1) = (2, 29 * MS, 8);
             let mut history = history(vec![after, handed, held(1, 20)]);
@@ -151,8 +152,10 @@ pub(crate) mod trials {
             history.finish();
             !check(&history).is_empty()
         };
-        assert!(!overlaps(10));
-        assert!(overlaps(16), "its possession may be younger");
+        assert!(!overlaps(10, 9));
+        assert!(overlaps(16, 9), "its possession may be younger");
+        assert!(overlaps(10, 7), "its possession may be younger");
+        assert!(overlaps(10, GRANTED + 9), "Redis has made that number");
     }
 
     pub(crate) fn who_deletes_a_key_breaks_exclusion_by_definition() {

@@ -6,6 +6,7 @@
 use crate::check::exclusion::who;
 use crate::check::orphans::surely_over;
 use crate::prelude::*;
+use crate::witness::GRANTED;
 
 pub(crate) fn check(history: &History) -> Vec<Violation> {
     let mut found = lost_and_released(history);
@@ -53,6 +54,10 @@ fn untrue(
     let taken_away = |key: u16, from: u64, to: u64| {
         history.tampering().any(|(of, t0, t1)| of == key && t0 <= to && from <= t1)
     };
+    let closed = history.closed();
+    let closes = |acquire: &Acquire| {
+        closed.get(&acquire.owner.0).is_some_and(|client| client.closing <= acquire.ret)
+    };
     let off = history.bounds.off;
     let mut found = Vec::new();
     let during = |acquire: &&Acquire| {
@@ -96,6 +101,8 @@ fn untrue(
                 for command in between(acquire.inv + off, acquire.ret.saturating_add(1)) {
                     match command.what {
                         What::Asked => asked = true,
+                        // Redis grants by itself what a client leaves in the same moment, because it closes.
+                        What::Wrote if command.owner.1 >= GRANTED && closes(acquire) => {}
                         What::Wrote => wrote = Some(command.t),
                         // It was undone before the call ended.
                         What::GivenBack => wrote = None,
@@ -105,8 +112,10 @@ fn untrue(
                 let stays = wrote.is_some_and(|t| {
                     t + acquire.lease > acquire.ret && !taken_away(acquire.key, t, acquire.ret)
                 });
-                (alone && asked && stays)
-                    .then_some("was told that a call was not executed, which was")
+                (alone && asked && stays).then(|| match closes(acquire) {
+                    true => "was told while it closed that a call was not executed, which was",
+                    false => "was told that a call was not executed, which was",
+                })
             }
             _ => None,
         };
@@ -166,6 +175,20 @@ pub(crate) mod trials {
             history.heard[0].commands.push(command(What::GivenBack));
             assert_eq!(check(&history), []);
         }
+    }
+
+    pub(crate) fn what_redis_grants_by_itself_to_a_client_that_closes_is_nobodys() {
+        let refused = asked(0, 50).ended(Outcome::NotExecuted, 60);
+        let found = |number: u32, closing: u64| {
+            let owner = (refused.owner.0, number);
+            let command = |what| Command { t: 55 * MS, key: KEY, owner, what };
+            let mut history = history(vec![refused.clone()]);
+            history.processes[0].clients[0].closing = closing * MS;
+            let commands = vec![command(What::Asked), command(What::Wrote)];
+            history.heard = vec![Heard { from: 0, to: 5000 * MS, commands }];
+            check(&history).len()
+        };
+        assert_eq!([found(GRANTED + 1, 58), found(GRANTED + 1, 70), found(1, 58)], [0, 1, 1]);
     }
 
     pub(crate) fn what_a_call_gave_back_in_the_moment_of_its_end_is_undone() {

@@ -162,16 +162,7 @@ const MODULES: &[(&str, &[&str])] = &[
     // How a lock is given back: again, to Redis, or to the next of this client.
     (
         "reclaim",
-        &[
-            "host",
-            "releaser",
-            "handoff",
-            "protocol",
-            "transport",
-            "backoff",
-            "clock",
-            "error",
-        ],
+        &["host", "releaser", "handoff", "protocol", "transport", "backoff", "clock", "error"],
     ),
     (
         "releaser",

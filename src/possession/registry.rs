@@ -78,14 +78,32 @@ impl Possessions {
         Id::new(self.uuid, handle)
     }
 
-    /// The possession of a grant that Redis has made by itself, under an id of its own (see [`crate::protocol`]): it is
-    /// registered as soon as this client hears of it.
-    pub(crate) fn granted(self: &Arc<Self>, names: Names, id: &str) -> Arc<Possession> {
-        let possession = self.made(names.into(), id.into());
-        if let Some(number) = number_of(&possession.id) {
-            self.registered.lock().insert(number, &possession);
+    /// The possession of a grant that Redis has made by itself, under an id of its own: it is registered as soon as this
+    /// client hears of it. `None` if the client has it already, or if its key is to stay: then this is no other grant,
+    /// however late the client hears of it.
+    pub(crate) fn granted(
+        self: &Arc<Self>,
+        names: Arc<Names>,
+        id: &str,
+    ) -> Option<Arc<Possession>> {
+        let possession = self.made(names, id.into());
+        let mut number = number_of(&possession.id)?;
+        let known = {
+            let registered = self.registered.lock();
+            if registered.stays(number, clock::now()) {
+                return None;
+            }
+            registered.entries.get(&number).and_then(Weak::upgrade)
+        };
+        match known {
+            // Two servers have made the same one, for different locks.
+            Some(known) if known.names != possession.names => number = self.draw(),
+            Some(known) if !known.holds.lock().is_idle() => return None,
+            // With an idle one, a server has missed its release.
+            _ => {}
         }
-        possession
+        self.registered.lock().insert(number, &possession);
+        Some(possession)
     }
 
     /// A possession that begins with the next request, under an id that no other has (invariant 1). Uses the
@@ -99,7 +117,7 @@ impl Possessions {
         let number = self.draw();
         let id = Id::of(self.uuid, number, kind);
         let mut registered = self.registered.lock();
-        let again = spare.and_then(|spare| registered.begin_again(spare, id));
+        let again = spare.and_then(|spare| registered.begin_again(spare, names, id));
         let possession = again.unwrap_or_else(|| self.made(names.clone(), id));
         registered.insert(number, &possession);
         possession
@@ -174,6 +192,8 @@ impl Possessions {
         Arc::new(possession)
     }
 
+    /// `None` if another client has it, or if Redis has made it: of such a one this client may not have heard, and then it is
+    /// not idle.
     fn number(&self, id: &str) -> Option<u64> {
         let mut text = uuid::Uuid::encode_buffer();
         let number = id.strip_prefix(&*self.uuid.as_hyphenated().encode_lower(&mut text))?;
@@ -190,15 +210,23 @@ fn number_of(id: &Id) -> Option<u64> {
 
 impl Registered {
     /// That possession with another id, if it has ended and nothing else refers to it.
-    fn begin_again(&mut self, mut spare: Arc<Possession>, id: Id) -> Option<Arc<Possession>> {
+    fn begin_again(
+        &mut self,
+        mut spare: Arc<Possession>,
+        names: &Arc<Names>,
+        id: Id,
+    ) -> Option<Arc<Possession>> {
         let number = number_of(&spare.id)?;
         // Nothing else can refer to it again: that takes the entry, under the mutex.
         if Arc::strong_count(&spare) > 1 {
             return None;
         }
-        self.entries.remove(&number);
+        self.remove(number, Arc::as_ptr(&spare));
         let possession = Arc::get_mut(&mut spare)?;
         possession.id = id;
+        if !Arc::ptr_eq(&possession.names, names) {
+            possession.names = names.clone();
+        }
         possession.holds.get_mut().begin_again();
         Some(spare)
     }
@@ -211,6 +239,13 @@ impl Registered {
             self.sweep_at = SWEEP_FROM.max(2 * (self.entries.len() + self.retained.len()));
         }
         self.entries.insert(number, Arc::downgrade(possession));
+    }
+
+    /// Removes the entry of that possession, and no other's.
+    fn remove(&mut self, number: u64, possession: *const Possession) {
+        if self.entries.get(&number).is_some_and(|one| std::ptr::eq(one.as_ptr(), possession)) {
+            self.entries.remove(&number);
+        }
     }
 
     /// Whether the key of that possession stays with no handle inside.
@@ -235,7 +270,7 @@ impl Drop for Possession {
         let Some(number) = number_of(&self.id) else { return };
         // An entry that is left is swept later. In a forked child the registry may be in use forever.
         if let Some(mut registered) = registry.registered.try_lock() {
-            registered.entries.remove(&number);
+            registered.remove(number, self);
         }
     }
 }

@@ -8,6 +8,9 @@
 //!    waiter needs a token and none came with the grant, Redis hears of the lease first, and then the waiter has
 //!    the lock.)
 //! 3. What no waiter can take is released at once, and the next client has its turn.
+//! 4. **A grant is passed on once.** A message and several refusals can be about the same one. [`KnownGrants`] tells them
+//!    from each other for as long as a grant lasts of which nobody has heard. One that a call has taken lasts longer: while
+//!    its possession lives, and while its key stays, the registry has it, and the client takes no other for it.
 
 use std::time::Instant;
 
@@ -47,7 +50,8 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
     let Grant { names, owner, lease, until, foreign, tokens } = grant;
     let waiters = &handoffs.waiters;
     waiters.record_foreign(&names, foreign);
-    let possession = handoffs.possessions.granted(names, &owner);
+    let names = waiters.names_of(names);
+    let Some(possession) = handoffs.possessions.granted(names, &owner) else { return Vec::new() };
     let names = &possession.names;
     let believed = until.unwrap_or_else(clock::now);
     possession.holds.lock().granted_by_message(lease, believed, tokens);

@@ -105,6 +105,12 @@ impl Waiters {
         taken
     }
 
+    /// The names of that lock as its waiters have them.
+    pub(crate) fn names_of(&self, names: Names) -> Arc<Names> {
+        let known = self.queues.lock().names_of(&names);
+        known.unwrap_or_else(|| names.into())
+    }
+
     /// How many fencing tokens this client draws for the waiters of a lock that need some: enough for those
     /// that come while a request for more is under way.
     pub(crate) fn tokens_wanted(&self, names: &Names) -> u32 {

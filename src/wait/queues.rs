@@ -60,6 +60,11 @@ impl<W> Queues<W> {
         self.by_lock.get(names)
     }
 
+    /// The names of that lock as the calls have them that wait for it, or have waited lately.
+    pub(super) fn names_of(&self, names: &Names) -> Option<Arc<Names>> {
+        self.by_lock.get_key_value(names).map(|(names, _)| names.clone())
+    }
+
     /// Changes what the client knows of a lock.
     pub(super) fn change<R>(
         &mut self,

@@ -407,6 +407,62 @@ async fn keeps_the_next_waiting<T>(
     (had - begun, guard)
 }
 
+/// Its caller was busy for longer than Redis keeps a grant of which nobody has heard.
+#[test]
+fn a_refusal_that_is_taken_up_late_frees_no_lock_that_came_with_a_message() {
+    let hour = ms(3_600_000);
+    play(0, async |scene| {
+        let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
+        let (_, other) = scene.client(AWAY, LockClient::builder()).await;
+        let before = other.fair_lock(TURN).lock().await.expect("the lock");
+        let lock = client.fair_lock(TURN);
+        let waiting = machine.spawn(async move { lock.lock_with_lease(hour).await });
+        sleep(ms(100)).await;
+        before.unlock().await.expect("a release");
+        let guard = waiting.await.expect("no panic").expect("the lock");
+        let owners = scene.holds(TURN);
+        sleep(ms(500)).await;
+        let lock = client.fair_lock(TURN);
+        let call = async move { lock.lock().await };
+        let mut late = tokio_test::task::spawn(machine.run(call).boxed());
+        assert!(late.poll().is_pending());
+        sleep(ms(25_000)).await;
+        assert!(late.poll().is_pending());
+        sleep(ms(500)).await;
+        assert!(late.poll().is_pending(), "it is held");
+        assert_eq!(scene.holds(TURN), owners);
+        drop(late);
+        guard.unlock().await.expect("a release");
+    });
+}
+
+/// A server whose clock is behind says of an old grant that it is young.
+#[test]
+fn a_grant_that_the_client_has_is_no_other_one_for_a_server_whose_clock_is_behind() {
+    let hour = ms(3_600_000);
+    play(0, async |scene| {
+        let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
+        let (_, other) = scene.client(AWAY, LockClient::builder()).await;
+        let before = other.fair_lock(TURN).lock().await.expect("the lock");
+        let lock = client.fair_lock(TURN);
+        let waiting = machine.spawn(async move { lock.lock_with_lease(hour).await });
+        sleep(ms(100)).await;
+        before.unlock().await.expect("a release");
+        let guard = waiting.await.expect("no panic").expect("the lock");
+        let owners = scene.holds(TURN);
+        sleep(ms(60_000)).await;
+        scene.network.set_clock_back(scene.server, ms(60_000));
+        let lock = client.fair_lock(TURN);
+        let mut next = machine.spawn(async move { lock.lock().await });
+        assert!(timeout(ms(5_000), &mut next).await.is_err(), "it is held");
+        assert_eq!(scene.holds(TURN), owners);
+        assert!(!guard.is_lost());
+        guard.unlock().await.expect("a release");
+        let next = timeout(ms(1_000), next).await.expect("in time").expect("no panic");
+        next.expect("the lock").unlock().await.expect("a release");
+    });
+}
+
 fn never_polled_again(read: bool) {
     play(0, async |scene| {
         let (machine, client) = scene.client(AWAY, LockClient::builder()).await;

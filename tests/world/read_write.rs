@@ -193,6 +193,45 @@ async fn no_stream_of_readers_keeps_a_writer_out() {
     }
 }
 
+/// It waits for the longest read that is under way, and for those that came in with it within the share.
+#[tokio::test(start_paused = true)]
+async fn a_remote_writer_waits_for_one_read_and_the_share_and_round_trips() {
+    let (share, long) = (ms(10), ms(30));
+    for each_way in [0, 1, 10].map(ms) {
+        let redis = Redis::new();
+        redis.delay(each_way);
+        let (here, there) = (redis.client(), redis.client());
+        let readers = (0..64_u64).map(|number| {
+            let lock = here.read_write_lock("config");
+            tokio::spawn(async move {
+                sleep(ms(number % 30)).await;
+                loop {
+                    let guard = lock.read().await.unwrap();
+                    sleep(long).await;
+                    drop(guard);
+                }
+            })
+        });
+        let readers: Vec<_> = readers.collect();
+        let lock = there.read_write_lock("config");
+        // It makes the connections.
+        lock.write().await.unwrap().unlock().await.unwrap();
+        let mut longest = Duration::ZERO;
+        for turn in 0..40_u64 {
+            sleep(ms(100 + turn)).await;
+            let begun = Instant::now();
+            let guard = timeout(ms(10_000), lock.write()).await.expect("its turn").unwrap();
+            longest = longest.max(begun.elapsed());
+            guard.unlock().await.unwrap();
+        }
+        // Its request, the message to those that read, their release and the message to it, upon which it asks again:
+        // and one of them may have to wait for a request that is under way.
+        assert!(longest <= long + share + 8 * each_way, "{each_way:?}: {longest:?}");
+        assert!(longest > long / 2, "they read all the time: that is the point");
+        readers.iter().for_each(JoinHandle::abort);
+    }
+}
+
 /// Joins cost no requests while no other client waits, but for one a share.
 #[tokio::test(start_paused = true)]
 async fn readers_join_without_requests() {

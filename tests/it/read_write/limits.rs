@@ -109,3 +109,30 @@ async fn an_empty_name_is_refused_and_a_bad_lease() {
     reading.unlock().await.unwrap();
     assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
 }
+
+/// It runs no command for each of the others.
+#[tokio::test]
+async fn a_read_unlock_costs_the_server_the_same_beside_a_thousand_readers() {
+    let server = Server::start();
+    let client = connect(&server).await;
+    let costs = [1, 1_000].map(async |others: usize| {
+        let name = format!("beside-{others}");
+        let guard = reads(&client.read_write_lock(&name)).await;
+        let fields: Vec<_> = (0..others).map(|other| format!("another-client:{other}")).collect();
+        let all = fields.iter().flat_map(|field| [&**field, "1"]);
+        server.ask::<()>(&Vec::from_iter(["HSET", &name].into_iter().chain(all)));
+        let before = server.commandstats();
+        guard.unlock().await.unwrap();
+        let mut cost = server.commandstats();
+        cost.retain(|command, calls| {
+            *calls -= before.get(command).unwrap_or(&0);
+            *calls > 0 && command != "info"
+        });
+        assert_eq!(server.ask::<usize>(&["HLEN", &name]), others + 1, "the others and the mode");
+        cost
+    });
+    let [one, thousand] = costs;
+    let (one, thousand) = (one.await, thousand.await);
+    assert_eq!((one.get("hdel"), one.get("evalsha")), (Some(&1), Some(&1)), "{one:?}");
+    assert_eq!(one, thousand);
+}

@@ -72,6 +72,35 @@ async fn what_is_held_and_waits_is_seen_and_goes_away() {
     assert_eq!(recorder.of("redlatch_connections{state=up}"), 1.0, "a client takes its part along");
 }
 
+/// Redis grants a fair lock to the next client by itself, and its message names no kind.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_came_with_a_message_is_held_as_its_kind() {
+    let mut recorder = Levels::new();
+    let redis = Redis::new();
+    let (client, other) = (redis.client(), redis.client());
+    let before = other.fair_lock("a").lock().await.unwrap();
+    let lock = std::sync::Arc::new(client.fair_lock("a"));
+    let waiting = lock.clone();
+    let waiting = tokio::spawn(async move { waiting.lock().await.unwrap() });
+    sleep(ms(500)).await;
+    before.unlock().await.unwrap();
+    let guard = waiting.await.unwrap();
+    for guard in [Some(guard), None] {
+        let guard = match guard {
+            Some(guard) => guard,
+            // In the memory of what came with the message.
+            None => lock.lock().await.unwrap(),
+        };
+        sleep(LOOKED).await;
+        recorder.look();
+        assert_eq!(recorder.of("redlatch_held{kind=fair}"), 1.0);
+        guard.unlock().await.unwrap();
+        sleep(LOOKED).await;
+        recorder.look();
+        assert_eq!(recorder.of("redlatch_held{kind=fair}"), 0.0);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_oldest_wait_is_the_time_of_the_one_that_came_first() {
     let redis = Redis::new();

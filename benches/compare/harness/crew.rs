@@ -9,12 +9,12 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use super::orders::{Done, Order, Work};
+use super::orders::{Done, Mode, Order, Work};
 use super::peer::Peer;
 use crate::support::Result;
 
 /// How long a process may take for what takes no time, or longer than it was allowed to.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Who takes part.
 #[derive(Clone)]
@@ -87,9 +87,13 @@ impl Crew {
         members: impl IntoIterator<Item = usize> + Clone,
         work: &Work,
     ) -> Result<()> {
-        let order = Order::Work(work.clone());
         for at in members.clone() {
-            self.worker(at).order(&order).await?;
+            let mut work = work.clone();
+            if work.mode == Mode::Apart {
+                // No name of one process is that of another.
+                work.name += &format!(":{at}");
+            }
+            self.worker(at).order(&Order::Work(work)).await?;
         }
         for at in members {
             self.worker(at).answer("set").await?;
@@ -156,7 +160,7 @@ impl Worker {
         Ok(self.answer(word).await?.parse()?)
     }
 
-    async fn any_answer(&mut self, patience: Duration) -> Result<String> {
+    pub(crate) async fn any_answer(&mut self, patience: Duration) -> Result<String> {
         let line = timeout(patience, self.output.next_line()).await;
         let line = line.map_err(|_| format!("no answer in {patience:?}"))??;
         line.ok_or_else(|| "the process has ended".into())

@@ -11,6 +11,7 @@ pub(crate) enum Metric {
     InUse,
     P50,
     P90,
+    P99,
     Starved,
     Jain,
     JainProcesses,
@@ -20,6 +21,7 @@ pub(crate) enum Metric {
     Sent,
     Calls,
     Cpu,
+    ClientCpu,
     Parked,
     Errors,
 }
@@ -33,6 +35,7 @@ impl Metric {
             Self::InUse => "in-use",
             Self::P50 => "p50-us",
             Self::P90 => "p90-us",
+            Self::P99 => "p99-us",
             Self::Starved => "starved",
             Self::Jain => "jain",
             Self::JainProcesses => "jain-processes",
@@ -42,6 +45,7 @@ impl Metric {
             Self::Sent => "commands",
             Self::Calls => "calls",
             Self::Cpu => "server-cpu-us",
+            Self::ClientCpu => "client-cpu-us",
             Self::Parked => "parked-commands",
             Self::Errors => "errors",
         }
@@ -55,6 +59,7 @@ impl Metric {
             Self::InUse => "lock in use",
             Self::P50 => "p50, us",
             Self::P90 => "p90, us",
+            Self::P99 => "p99, us",
             Self::Starved => "starved",
             Self::Jain => "Jain",
             Self::JainProcesses => "Jain of processes",
@@ -64,6 +69,7 @@ impl Metric {
             Self::Sent => "commands",
             Self::Calls => "calls in all",
             Self::Cpu => "server CPU, us",
+            Self::ClientCpu => "client CPU, us",
             Self::Parked => "parked: commands/s",
             Self::Errors => "errors",
         }
@@ -71,15 +77,15 @@ impl Metric {
 
     /// Whether it says something beside the floor's; the others speak for themselves.
     pub(crate) fn is_ratio(self) -> bool {
-        use Metric::{Calls, Cpu, P50, P90, Rate, Seconds, Sent};
-        matches!(self, Rate | Seconds | P50 | P90 | Sent | Calls | Cpu)
+        use Metric::{Calls, ClientCpu, Cpu, P50, P90, P99, Rate, Seconds, Sent};
+        matches!(self, Rate | Seconds | P50 | P90 | P99 | Sent | Calls | Cpu | ClientCpu)
     }
 
     pub(crate) fn decimals(self) -> usize {
         match self {
             Self::Seconds | Self::InUse | Self::Jain | Self::JainProcesses => 3,
             Self::FarShare | Self::Sent | Self::Calls => 2,
-            Self::Longest | Self::FarLongest | Self::Cpu | Self::Parked => 1,
+            Self::Longest | Self::FarLongest | Self::Cpu | Self::ClientCpu | Self::Parked => 1,
             _ => 0,
         }
     }

@@ -143,9 +143,15 @@ pub(crate) async fn run(options: &Options, mut contestants: Vec<Contestant>) -> 
     let way = options.rtt.map(|rtt| Way::to(server.url(), rtt)).transpose()?;
     let at = way.as_ref().map_or(server.url(), |way| &way.url);
     let bench = Bench::new(server.url(), at, Config::of(options)).await?;
-    let named = |scenario: &Scenario| options.scenarios.iter().any(|name| name == scenario.key());
+    let named = |scenario: &Scenario| options.scenarios.contains(&scenario.key());
     let mut scenarios = Scenario::ALL.to_vec();
     scenarios.retain(|scenario| options.scenarios.is_empty() || named(scenario));
+    if scenarios.iter().any(|one| matches!(one, Scenario::Paced(_)))
+        && !scenarios.contains(&Scenario::APART)
+    {
+        // It says how fast the floor is.
+        scenarios.insert(0, Scenario::APART);
+    }
     let board = measure(bench, contestants, scenarios).await?;
     report::print(&board);
     Ok(board)

@@ -4,7 +4,8 @@
 //! | order | answer |
 //! |---|---|
 //! | (after the start) | `ready`: connected, and one lock was taken and given back |
-//! | `work MODE TASKS NAME TURNS HOLD LIMIT` | `set`, and after a `go` of the parent `done ELAPSED HELD ERRORS LATE TURNS:LONGEST ...` |
+//! | `work MODE TASKS NAME TURNS HOLD LIMIT` | `set`, and after a `go` of the parent `done ELAPSED HELD ERRORS LATE TURNS:LONGEST ... cpu=CPU` |
+//! | `paced TASKS NAME RATE LIMIT` | `set`, and after a `go` of the parent `paced TURNS ERRORS P50 P99` |
 //! | `hold NAME` | `held`, and after a `free` of the parent `freed WHEN`, when the unlock was called |
 //! | `wait NAME` | `got WHEN`, when the lock was there; it is given back at once |
 //!
@@ -40,11 +41,21 @@ pub(crate) struct Work {
     pub(crate) limit: Duration,
 }
 
+/// Take locks with names of their own, and give them back, so many times a second, all tasks together.
+#[derive(Clone)]
+pub(crate) struct Pace {
+    pub(crate) tasks: usize,
+    pub(crate) name: String,
+    pub(crate) rate: u64,
+    pub(crate) limit: Duration,
+}
+
 /// No end of turns: the limit ends the work.
 pub(crate) const ENDLESS: u64 = u32::MAX as u64;
 
 pub(crate) enum Order {
     Work(Work),
+    Paced(Pace),
     Hold(String),
     Wait(String),
 }
@@ -54,6 +65,9 @@ impl Order {
         match self {
             Self::Hold(name) => format!("hold {name}"),
             Self::Wait(name) => format!("wait {name}"),
+            Self::Paced(Pace { tasks, name, rate, limit }) => {
+                format!("paced {tasks} {name} {rate} {}", limit.as_micros())
+            }
             Self::Work(Work { mode, tasks, name, turns, hold, limit }) => {
                 let mode = match mode {
                     Mode::Apart => "apart",
@@ -71,6 +85,12 @@ impl Order {
         match *words {
             ["hold", name] => Ok(Self::Hold(name.into())),
             ["wait", name] => Ok(Self::Wait(name.into())),
+            ["paced", tasks, name, rate, limit] => Ok(Self::Paced(Pace {
+                tasks: tasks.parse()?,
+                name: name.into(),
+                rate: rate.parse()?,
+                limit: Duration::from_micros(limit.parse()?),
+            })),
             ["work", mode, tasks, name, turns, hold, limit] => Ok(Self::Work(Work {
                 mode: match mode {
                     "apart" => Mode::Apart,
@@ -108,6 +128,8 @@ pub(crate) struct Done {
     /// Turns that began after the limit, of whoever cannot stop waiting. They are nobody's share,
     /// but the server had work with them.
     pub(crate) late: u64,
+    /// The processor time of the whole process.
+    pub(crate) cpu: Duration,
     pub(crate) shares: Vec<Share>,
 }
 
@@ -123,6 +145,7 @@ impl Done {
         for share in &self.shares {
             line += &format!(" {}:{}", share.turns, share.longest.as_micros());
         }
+        line += &format!(" cpu={}", self.cpu.as_micros());
         line
     }
 
@@ -132,7 +155,14 @@ impl Done {
         let mut next = || words.next().ok_or_else(wrong);
         let (elapsed, held) = (next()?.parse()?, next()?.parse()?);
         let (errors, late) = (next()?.parse()?, next()?.parse()?);
-        let shares = words.map(|share| {
+        let words: Vec<&str> = words.collect();
+        // An older build says nothing of it.
+        let (cpu, shares) = match words.split_last() {
+            Some((last, shares)) if last.starts_with("cpu=") => (last[4..].parse()?, shares),
+            _ => (0, &*words),
+        };
+        let cpu = Duration::from_micros(cpu);
+        let shares = shares.iter().map(|share| {
             let (turns, longest) = share.split_once(':').ok_or_else(wrong)?;
             let longest = Duration::from_micros(longest.parse()?);
             Ok(Share { turns: turns.parse()?, longest })
@@ -142,8 +172,36 @@ impl Done {
             held: Duration::from_micros(held),
             errors,
             late,
+            cpu,
             shares: shares.collect::<Result<_>>()?,
         })
+    }
+}
+
+/// What a process says when its paced work is over.
+#[derive(Clone, Copy)]
+pub(crate) struct Latency {
+    pub(crate) turns: u64,
+    /// A turn that failed counts as one that had to wait until the end.
+    pub(crate) errors: u64,
+    /// From when a turn was due until its lock was given back.
+    pub(crate) p50: Duration,
+    pub(crate) p99: Duration,
+}
+
+impl Latency {
+    pub(crate) fn line(&self) -> String {
+        let [p50, p99] = [self.p50, self.p99].map(|time| time.as_micros());
+        format!("paced {} {} {p50} {p99}", self.turns, self.errors)
+    }
+
+    pub(crate) fn parse(line: &str) -> Result<Self> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let ["paced", turns, errors, p50, p99] = *words else {
+            return Err(format!("not an answer to paced work: {line}").into());
+        };
+        let [p50, p99] = [p50.parse()?, p99.parse()?].map(Duration::from_micros);
+        Ok(Self { turns: turns.parse()?, errors: errors.parse()?, p50, p99 })
     }
 }
 

@@ -49,10 +49,11 @@ fn details(board: &Board, scenario: Scenario) -> Table {
 
 /// What is told of a scenario in the README.
 fn told(scenario: Scenario) -> &'static [Metric] {
-    use Metric::{Cpu, FarLongest, FarShare, InUse, Jain, JainProcesses, Longest, P50, P90};
-    use Metric::{Parked, Rate, Seconds, Sent, Starved};
+    use Metric::{ClientCpu, Cpu, FarLongest, FarShare, InUse, Jain, JainProcesses, Longest};
+    use Metric::{P50, P90, P99, Parked, Rate, Seconds, Sent, Starved};
     match scenario {
-        Scenario::Alone | Scenario::Apart => &[Rate, Sent],
+        Scenario::Apart(..) => &[Rate, Sent, Cpu, ClientCpu],
+        Scenario::Paced(_) => &[P50, P99],
         Scenario::Crowd => &[Rate, Starved, Jain, Longest, Sent, Cpu],
         Scenario::Crowds => &[Rate, Starved, Jain, JainProcesses, Longest, Sent, Cpu],
         Scenario::Fixed => &[Seconds, InUse, Sent],
@@ -71,7 +72,7 @@ fn summary(board: &Board) -> Table {
         for (nth, metric) in told(scenario).iter().copied().enumerate() {
             // As plain figures they say more: the floor's are two.
             let plain = !metric.is_ratio() || metric == Metric::Sent;
-            let label = if nth == 0 { scenario.label() } else { "..." };
+            let label = if nth == 0 { scenario.label() } else { "...".into() };
             let unit = if plain { "" } else { " ÷ floor" };
             let mut row = vec![format!("{label}: {}{unit}", metric.label())];
             row.extend(board.contestants.iter().map(|name| {

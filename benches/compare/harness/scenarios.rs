@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::crew::{Contestant, Crew};
+use super::crew::{Contestant, Crew, PATIENCE};
 use super::figures::{Figures, Metric, median, quantile};
 use super::floor::{Floor, Pair};
-use super::orders::{Done, ENDLESS, Mode, Order, Work};
+use super::orders::{Done, ENDLESS, Latency, Mode, Order, Pace, Work};
 use super::peer::{Handle, Peer};
 use super::server::Watch;
 use super::{Config, Way};
@@ -37,8 +37,10 @@ const FAR_LEAST: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scenario {
-    Alone,
-    Apart,
+    /// Each task has a name of its own: so many processes, and so many tasks in each.
+    Apart(usize, usize),
+    /// The same in one process, with so many of a hundred turns that the floor has in that time.
+    Paced(u64),
     Crowd,
     Crowds,
     Fixed,
@@ -47,9 +49,20 @@ pub(crate) enum Scenario {
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Self; 7] = [
-        Self::Alone,
-        Self::Apart,
+    pub(crate) const ALONE: Self = Self::Apart(1, 1);
+    pub(crate) const APART: Self = Self::Apart(1, TASKS);
+
+    pub(crate) const ALL: [Self; 15] = [
+        Self::ALONE,
+        Self::Apart(1, 8),
+        Self::APART,
+        Self::Apart(1, 512),
+        Self::Apart(PROCESSES, 1),
+        Self::Apart(PROCESSES, 2),
+        Self::Apart(PROCESSES, 16),
+        Self::Apart(PROCESSES, 128),
+        Self::Paced(50),
+        Self::Paced(80),
         Self::Crowd,
         Self::Crowds,
         Self::Fixed,
@@ -57,37 +70,51 @@ impl Scenario {
         Self::Far,
     ];
 
-    pub(crate) fn key(self) -> &'static str {
-        match self {
-            Self::Alone => "uncontended-1",
-            Self::Apart => "uncontended-64",
+    pub(crate) fn key(self) -> String {
+        let key = match self {
+            Self::Apart(1, tasks) => return format!("uncontended-{tasks}"),
+            Self::Apart(processes, tasks) => return format!("uncontended-{processes}x{tasks}"),
+            Self::Paced(percent) => return format!("paced-{percent}"),
             Self::Crowd => "contended-64",
             Self::Crowds => "contended-4x16",
             Self::Fixed => "fixed-work",
             Self::HandOff => "hand-off",
             Self::Far => "far",
-        }
+        };
+        key.into()
     }
 
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Alone => "uncontended, 1 task",
-            Self::Apart => "uncontended, 64 tasks, names of their own",
+    pub(crate) fn label(self) -> String {
+        let label = match self {
+            Self::ALONE => "uncontended, 1 task",
+            Self::Apart(1, tasks) => return format!("names of their own, {tasks} tasks"),
+            Self::Apart(processes, tasks) => {
+                return format!(
+                    "names of their own, {processes} processes, tasks in each: {tasks}"
+                );
+            }
+            Self::Paced(percent) => {
+                return format!("names of their own, 64 tasks, at {percent} % of the floor's pace");
+            }
             Self::Crowd => "one name, 64 tasks in one process",
             Self::Crowds => "one name, 4 processes of 16 tasks",
             Self::Fixed => "one name, 64 tasks x 5 turns held 1 ms, until all are done",
             Self::HandOff => "hand-off to a parked waiter in another process",
             Self::Far => "one name held 5 ms, 8 tasks in one process, 1 in another 2 ms farther",
-        }
+        };
+        label.into()
     }
 
     /// What is told of it. Per acquisition are the commands, the calls and the CPU time.
     pub(crate) fn metrics(self) -> &'static [Metric] {
         use Metric::*;
         match self {
-            Self::Alone | Self::Apart => &[Rate, Longest, Sent, Calls, Cpu],
-            Self::Crowd => &[Rate, Starved, Jain, Longest, Sent, Calls, Cpu],
-            Self::Crowds => &[Rate, Starved, Jain, JainProcesses, Longest, Sent, Calls, Cpu],
+            Self::Apart(..) => &[Rate, Longest, Sent, Calls, Cpu, ClientCpu],
+            Self::Paced(_) => &[P50, P99, Rate],
+            Self::Crowd => &[Rate, Starved, Jain, Longest, Sent, Calls, Cpu, ClientCpu],
+            Self::Crowds => {
+                &[Rate, Starved, Jain, JainProcesses, Longest, Sent, Calls, Cpu, ClientCpu]
+            }
             Self::Fixed => &[Seconds, InUse, Starved, Longest, Sent, Calls, Cpu],
             Self::HandOff => &[P50, P90, Parked],
             Self::Far => &[FarShare, FarLongest, InUse],
@@ -102,6 +129,8 @@ pub(crate) struct Bench {
     far: Way,
     watch: Watch,
     floor: Floor,
+    /// How many turns a second the floor had in the last [`Scenario::APART`].
+    pace: Option<f64>,
     /// So that no measurement finds what another one left.
     names: u64,
 }
@@ -111,7 +140,7 @@ impl Bench {
     pub(crate) async fn new(server: &str, url: &str, config: Config) -> Result<Self> {
         let (watch, floor) = (Watch::connect(server).await?, Floor::connect(url).await?);
         let far = Way::to(server, config.round_trip + 2 * FAR_EACH_WAY)?;
-        Ok(Self { url: url.into(), config, far, watch, floor, names: 0 })
+        Ok(Self { url: url.into(), config, far, watch, floor, pace: None, names: 0 })
     }
 
     fn name(&mut self) -> String {
@@ -154,14 +183,17 @@ impl Bench {
         let endless = |mode, tasks, limit| (mode, tasks, turns, Duration::ZERO, limit);
         let one_name = together(contestant);
         let is_floor = one_name == Mode::InTurns;
+        if is_floor && scenario == Scenario::APART {
+            self.pace = None;
+        }
         let (mode, tasks, turns, hold, limit) = match scenario {
             Scenario::HandOff if is_floor => return self.round_trips().await,
             Scenario::HandOff => return self.hand_off(contestant, crew).await,
             // One task of one process hands the floor's lock on: nobody else has a share of it.
             Scenario::Far if is_floor => return Ok(Figures::default()),
             Scenario::Far => return self.far(contestant, crew).await,
-            Scenario::Alone => endless(Mode::Apart, 1, long / 2),
-            Scenario::Apart => endless(Mode::Apart, TASKS, long / 2),
+            Scenario::Paced(percent) => return self.paced(percent, crew).await,
+            Scenario::Apart(_, tasks) => endless(Mode::Apart, tasks, long / 2),
             Scenario::Crowd => endless(one_name, TASKS, long),
             // The floor has no way from one process to another that would cost nothing.
             Scenario::Crowds if is_floor => endless(one_name, TASKS, long),
@@ -169,6 +201,7 @@ impl Bench {
             Scenario::Fixed => (one_name, TASKS, TURNS, HOLD, FIXED_LIMIT),
         };
         let processes = match scenario {
+            Scenario::Apart(processes, _) => processes,
             Scenario::Crowds if !is_floor => PROCESSES,
             _ => 1,
         };
@@ -183,6 +216,30 @@ impl Bench {
         figures.put(Metric::Sent, load.sent as f64 / taken);
         figures.put(Metric::Calls, load.calls as f64 / taken);
         figures.put(Metric::Cpu, load.cpu_micros / taken);
+        let cpu: f64 = done.iter().map(|done| done.cpu.as_secs_f64()).sum();
+        figures.put(Metric::ClientCpu, cpu * 1e6 / taken);
+        if is_floor && scenario == Scenario::APART {
+            self.pace = Some(taken / limit.as_secs_f64());
+        }
+        Ok(figures)
+    }
+
+    /// Turns are due one after the other, however long those before them take.
+    async fn paced(&mut self, percent: u64, crew: &mut Crew) -> Result<Figures> {
+        let pace = self.pace.ok_or("nobody has measured how fast the floor is")?;
+        let rate = (pace * percent as f64 / 100.0) as u64;
+        let limit = self.config.measured;
+        let pace = Pace { tasks: TASKS, name: self.name(), rate, limit };
+        let worker = crew.worker(0);
+        worker.order(&Order::Paced(pace)).await?;
+        worker.answer("set").await?;
+        worker.tell("go").await?;
+        let latency = Latency::parse(&worker.any_answer(limit + PATIENCE).await?)?;
+        let mut figures = Figures::default();
+        figures.put(Metric::P50, latency.p50.as_secs_f64() * 1e6);
+        figures.put(Metric::P99, latency.p99.as_secs_f64() * 1e6);
+        figures.put(Metric::Rate, latency.turns as f64 / limit.as_secs_f64());
+        figures.put(Metric::Errors, latency.errors as f64);
         Ok(figures)
     }
 

@@ -2,12 +2,15 @@
 
 use std::io::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
-use tokio::sync::watch;
+use rustix::time::{ClockId, clock_gettime};
 
-use super::orders::{Done, Mode, Order, Share, Work, now_micros};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+use tokio::sync::{Semaphore, watch};
+
+use super::orders::{Done, Latency, Mode, Order, Pace, Share, Work, now_micros};
 use super::peer::{Handle, Peer};
 use crate::support::Result;
 
@@ -33,6 +36,7 @@ pub(crate) async fn serve<P: Peer>(url: &str) -> Result<()> {
     while let Some(line) = orders.next_line().await? {
         match Order::parse(&line)? {
             Order::Work(order) => work(&peer, order, &mut orders).await?,
+            Order::Paced(pace) => paced(&peer, pace, &mut orders).await?,
             Order::Hold(name) => {
                 let handle = peer.handle(&name)?;
                 let guard = handle.lock().await?;
@@ -67,8 +71,10 @@ async fn work<P: Peer>(peer: &P, order: Work, orders: &mut Lines<BufReader<Stdin
     });
     let handles = handles.collect::<Result<Vec<_>>>()?;
     let order = Arc::new(order);
+    let cpu;
     let done = if order.mode == Mode::InTurns {
         set_and_go(orders).await?;
+        cpu = cpu_time();
         in_turns(&handles, &order).await
     } else {
         let (go, _) = watch::channel(false);
@@ -84,6 +90,7 @@ async fn work<P: Peer>(peer: &P, order: Work, orders: &mut Lines<BufReader<Stdin
             })
             .collect();
         set_and_go(orders).await?;
+        cpu = cpu_time();
         let begun = Instant::now();
         go.send_replace(true);
         let mut done = Done::default();
@@ -98,7 +105,79 @@ async fn work<P: Peer>(peer: &P, order: Work, orders: &mut Lines<BufReader<Stdin
     };
     let all = done.shares.iter().all(|share| share.turns == order.turns);
     let elapsed = if all { done.elapsed } else { order.limit };
-    say(&Done { elapsed, ..done }.line())
+    let cpu = cpu_time().saturating_sub(cpu);
+    say(&Done { elapsed, cpu, ..done }.line())
+}
+
+/// Of this process, since it began.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// How often it looks which turns are due: a timer of the runtime is ten times as coarse.
+const PACER: Duration = Duration::from_micros(50);
+
+/// Turns that are due at a fixed pace. A turn that has to wait for its task has begun when it was due: a library that
+/// stalls does not keep the measurement from seeing that.
+async fn paced<P: Peer>(peer: &P, pace: Pace, orders: &mut Lines<BufReader<Stdin>>) -> Result<()> {
+    let handles = (0..pace.tasks).map(|task| peer.handle(&format!("{}:{task}", pace.name)));
+    let handles = handles.collect::<Result<Vec<_>>>()?;
+    set_and_go(orders).await?;
+    let begun = Instant::now();
+    let (due, next) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicU64::new(0)));
+    let when = move |turn: u64| begun + Duration::from_secs_f64(turn as f64 / pace.rate as f64);
+    let tasks: Vec<_> = handles
+        .into_iter()
+        .map(|handle| {
+            let (due, next) = (due.clone(), next.clone());
+            tokio::spawn(async move {
+                let (mut took, mut failed) = (Vec::new(), Vec::new());
+                // It is closed at the end.
+                while let Ok(turn) = due.acquire().await {
+                    turn.forget();
+                    let turn = next.fetch_add(1, Ordering::Relaxed);
+                    let guard = handle.lock().await;
+                    let done = match guard {
+                        Ok(guard) => handle.unlock(guard).await,
+                        Err(error) => Err(error),
+                    };
+                    if done.is_ok() {
+                        took.push(when(turn).elapsed());
+                    } else {
+                        failed.push(turn);
+                        tokio::time::sleep(AFTER_ERROR).await;
+                    }
+                }
+                (took, failed)
+            })
+        })
+        .collect();
+    let pacer = tokio::task::spawn_blocking(move || {
+        let mut given = 0;
+        while begun.elapsed() < pace.limit {
+            let all = (begun.elapsed().as_secs_f64() * pace.rate as f64) as u64;
+            due.add_permits((all - given) as usize);
+            given = all;
+            std::thread::sleep(PACER);
+        }
+        due.close();
+        given
+    });
+    let given = pacer.await?;
+    let (mut took, mut failed) = (Vec::new(), Vec::new());
+    for task in tasks {
+        let (its, not) = task.await?;
+        took.extend(its);
+        failed.extend(not);
+    }
+    let (turns, errors) = (took.len() as u64, failed.len() as u64);
+    // These have waited until now, as have those that had no turn.
+    let waiting = failed.into_iter().chain(next.load(Ordering::Relaxed)..given);
+    took.extend(waiting.map(|turn| when(turn).elapsed()));
+    took.sort_unstable();
+    let quantile = |part| took.get(took.len() * part / 100).copied().unwrap_or_default();
+    say(&Latency { turns, errors, p50: quantile(50), p99: quantile(99) }.line())
 }
 
 async fn set_and_go(orders: &mut Lines<BufReader<Stdin>>) -> Result<()> {

@@ -35,7 +35,7 @@ struct Panel {
 const PANELS: &[Panel] = &[
     Panel {
         title: "64 names, 64 tasks: throughput / floor (more is better)",
-        scenario: Scenario::Apart,
+        scenario: Scenario::APART,
         metric: Metric::Rate,
         logarithmic: false,
     },

@@ -2,12 +2,17 @@ package bench;
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
 import java.util.function.Supplier;
+import java.util.stream.LongStream;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
@@ -86,6 +91,7 @@ public final class Contestant {
             String[] words = line.split(" ");
             switch (words[0]) {
                 case "work" -> work(words);
+                case "paced" -> paced(words);
                 case "hold" -> hold(words[1]);
                 case "wait" -> waitFor(words[1]);
                 default -> throw new IllegalArgumentException(line);
@@ -102,6 +108,12 @@ public final class Contestant {
     private static long nowMicros() {
         Instant now = Instant.now();
         return now.getEpochSecond() * 1_000_000 + now.getNano() / 1_000;
+    }
+
+    /** The processor time of this process, in microseconds. */
+    private static long cpuMicros() {
+        Duration time = ProcessHandle.current().info().totalCpuDuration().orElse(Duration.ZERO);
+        return TimeUnit.NANOSECONDS.toMicros(time.toNanos());
     }
 
     private void hold(String name) throws Exception {
@@ -137,6 +149,7 @@ public final class Contestant {
         tasks.forEach(Thread::start);
         say("set");
         orders.readLine();
+        long cpu = cpuMicros();
         long begun = System.nanoTime();
         go.countDown();
         for (Task task : tasks) {
@@ -161,7 +174,102 @@ public final class Contestant {
             late += task.late;
             each.append(' ').append(task.turns).append(':').append(task.longest / 1_000);
         }
+        cpu = cpuMicros() - cpu;
+        each.append(" cpu=").append(cpu);
         say("done " + elapsed + " " + held / 1_000 + " " + errors + " " + late + each);
+    }
+
+    /** paced TASKS NAME RATE LIMIT_MICROS */
+    private void paced(String[] words) throws Exception {
+        double rate = Double.parseDouble(words[3]) / 1e9;
+        long limit = Long.parseLong(words[4]) * 1_000;
+        Pace pace = new Pace(rate);
+        List<PacedTask> tasks = new ArrayList<>();
+        for (int task = 0; task < Integer.parseInt(words[1]); task++) {
+            tasks.add(new PacedTask(lock(words[2] + ":" + task), pace));
+        }
+        tasks.forEach(Thread::start);
+        say("set");
+        orders.readLine();
+        pace.begun = System.nanoTime();
+        long given = 0;
+        for (long passed = 0; passed < limit; passed = System.nanoTime() - pace.begun) {
+            long all = (long) (passed * rate);
+            pace.due.release((int) (all - given));
+            given = all;
+            LockSupport.parkNanos(50_000);
+        }
+        pace.over = true;
+        pace.due.release(tasks.size());
+        for (Thread task : tasks) {
+            task.join();
+        }
+        // Those that had no turn have waited until now.
+        long now = System.nanoTime();
+        LongStream failed = tasks.stream().flatMapToLong(task -> longs(task.failed));
+        LongStream waiting = LongStream.concat(failed, LongStream.range(pace.next.get(), given));
+        LongStream waited = waiting.map(turn -> now - pace.when(turn));
+        LongStream had = tasks.stream().flatMapToLong(task -> longs(task.took));
+        long turns = tasks.stream().mapToLong(task -> task.took.size()).sum();
+        long errors = tasks.stream().mapToLong(task -> task.failed.size()).sum();
+        long[] took = LongStream.concat(had, waited).sorted().toArray();
+        say("paced " + turns + " " + errors + " " + micros(took, 50) + " " + micros(took, 99));
+    }
+
+    private static LongStream longs(List<Long> list) {
+        return list.stream().mapToLong(one -> one);
+    }
+
+    private static long micros(long[] took, int part) {
+        return took.length == 0 ? 0 : took[took.length * part / 100] / 1_000;
+    }
+
+    /** Which turns are due. */
+    private static final class Pace {
+        private final Semaphore due = new Semaphore(0);
+        private final AtomicLong next = new AtomicLong();
+        private final double rate;
+        private volatile long begun;
+        private volatile boolean over;
+
+        Pace(double rate) {
+            this.rate = rate;
+        }
+
+        private long when(long turn) {
+            return begun + (long) (turn / rate);
+        }
+    }
+
+    private static final class PacedTask extends Thread {
+        private final RLock lock;
+        private final Pace pace;
+        private final List<Long> took = new ArrayList<>();
+        private final List<Long> failed = new ArrayList<>();
+
+        PacedTask(RLock lock, Pace pace) {
+            this.lock = lock;
+            this.pace = pace;
+            setDaemon(true);
+        }
+
+        @Override
+        public void run() {
+            while (true) {
+                pace.due.acquireUninterruptibly();
+                if (pace.over) {
+                    return;
+                }
+                long turn = pace.next.getAndIncrement();
+                try {
+                    lock.lock();
+                    lock.unlock();
+                    took.add(System.nanoTime() - pace.when(turn));
+                } catch (RuntimeException e) {
+                    failed.add(turn);
+                }
+            }
+        }
     }
 
     private static final class Task extends Thread {

@@ -260,8 +260,8 @@ impl Parts {
         let losses = Arc::new(Losses { events: events.clone(), waiters: waiters.clone() });
         let watchdog = Arc::new(Watchdog::new(&config, losses.clone()));
         let answered = watchdog.answered.clone();
-        let (all, ours) = (possessions.clone(), config.clone());
-        let handoffs = Arc::new(Handoffs::new(losses.clone(), all, answered, ours));
+        let handoffs = Handoffs::new(losses.clone(), possessions.clone(), answered, config.clone());
+        let handoffs = Arc::new(handoffs);
         let begin = Arc::new(Notify::new());
         let parts = Self {
             config: config.clone(),

@@ -8,9 +8,9 @@
 //!    waiter needs a token and none came with the grant, Redis hears of the lease first, and then the waiter has
 //!    the lock.)
 //! 3. What no waiter can take is released at once, and the next client has its turn.
-//! 4. **A grant is passed on once.** A message and several refusals can be about the same one. [`KnownGrants`] tells them
-//!    from each other for as long as a grant lasts of which nobody has heard. One that a call has taken lasts longer: while
-//!    its possession lives, and while its key stays, the registry has it, and the client takes no other for it.
+//! 4. **A grant is passed on once.** A message and several refusals can be about the same one, and only the first of them
+//!    counts: [`KnownGrants`] knows a grant for as long as Redis keeps one that no call takes. A call that takes it may
+//!    keep the lock for longer, so the registry knows it while its possession lives and while its key stays.
 
 use std::time::Instant;
 

@@ -120,8 +120,6 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
     };
     history.gaps.append(&mut witness.slow);
     history.fates = fates(&proxies);
-    let turn = turn(&history);
-    history.bounds = history.bounds.beside(turn);
     // Again, because more was written down since.
     let mut history = history.without_calls();
     processes.read(&mut history)?;
@@ -196,16 +194,6 @@ fn counted(witness: &mut Witness, history: &History) -> Vec<Sample> {
         }
         sleep(Duration::from_millis(20));
     }
-}
-
-/// How long threads wait for their turn: of a hundred that waited for a while, one waited for longer. (A longer
-/// pause is written down, and does not count as calm.)
-fn turn(history: &History) -> u64 {
-    let all = history.processes.iter().flat_map(|process| &process.gaps).chain(&history.gaps);
-    let all = all.map(|(from, to)| to - from).filter(|long| *long < history.bounds.pause);
-    let mut all: Vec<u64> = all.collect();
-    all.sort_unstable();
-    all.get(all.len() * 99 / 100).copied().unwrap_or_default()
 }
 
 /// Pauses of this process, which has the nemesis in it.

@@ -58,7 +58,7 @@ impl Length {
         let mut floor = Floor::for_seconds(seconds);
         if settings.twice > 0 {
             // Connections break all the time, and with one goes what others of its client wait for.
-            floor.hand_offs /= 50;
+            floor.hand_offs /= 10;
         }
         Self { seconds, at_most: seconds, floor }
     }

@@ -407,19 +407,26 @@ async fn keeps_the_next_waiting<T>(
     (had - begun, guard)
 }
 
+/// A client that has the lock for an hour, from another one, whose release had Redis grant it.
+async fn came_with_a_message(scene: &Scene) -> (Machine, LockClient, LockGuard) {
+    let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
+    let (_, other) = scene.client(AWAY, LockClient::builder()).await;
+    let before = other.fair_lock(TURN).lock().await.expect("the lock");
+    let lock = client.fair_lock(TURN);
+    let waiting = machine.spawn(async move { lock.lock_with_lease(60 * MINUTE).await });
+    sleep(ms(100)).await;
+    before.unlock().await.expect("a release");
+    let guard = waiting.await.expect("no panic").expect("the lock");
+    let granted = |owner: &String| owner.contains(":-");
+    assert!(scene.holds(TURN).keys().all(granted), "Redis has granted it: that is the point");
+    (machine, client, guard)
+}
+
 /// Its caller was busy for longer than Redis keeps a grant of which nobody has heard.
 #[test]
 fn a_refusal_that_is_taken_up_late_frees_no_lock_that_came_with_a_message() {
-    let hour = ms(3_600_000);
     play(0, async |scene| {
-        let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
-        let (_, other) = scene.client(AWAY, LockClient::builder()).await;
-        let before = other.fair_lock(TURN).lock().await.expect("the lock");
-        let lock = client.fair_lock(TURN);
-        let waiting = machine.spawn(async move { lock.lock_with_lease(hour).await });
-        sleep(ms(100)).await;
-        before.unlock().await.expect("a release");
-        let guard = waiting.await.expect("no panic").expect("the lock");
+        let (machine, client, guard) = came_with_a_message(scene).await;
         let owners = scene.holds(TURN);
         sleep(ms(500)).await;
         let lock = client.fair_lock(TURN);
@@ -439,16 +446,8 @@ fn a_refusal_that_is_taken_up_late_frees_no_lock_that_came_with_a_message() {
 /// A server whose clock is behind says of an old grant that it is young.
 #[test]
 fn a_grant_that_the_client_has_is_no_other_one_for_a_server_whose_clock_is_behind() {
-    let hour = ms(3_600_000);
     play(0, async |scene| {
-        let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
-        let (_, other) = scene.client(AWAY, LockClient::builder()).await;
-        let before = other.fair_lock(TURN).lock().await.expect("the lock");
-        let lock = client.fair_lock(TURN);
-        let waiting = machine.spawn(async move { lock.lock_with_lease(hour).await });
-        sleep(ms(100)).await;
-        before.unlock().await.expect("a release");
-        let guard = waiting.await.expect("no panic").expect("the lock");
+        let (machine, client, guard) = came_with_a_message(scene).await;
         let owners = scene.holds(TURN);
         sleep(ms(60_000)).await;
         scene.network.set_clock_back(scene.server, ms(60_000));

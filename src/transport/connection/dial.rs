@@ -26,7 +26,8 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// The watchdog renews leases of that length: a pause costs none of them that is twelve times the shortest pause.
+    /// The watchdog renews leases of that length. No pause is longer than a twelfth of one, or than the shortest pause if
+    /// that is more.
     pub(crate) fn new(patience: Duration, lease: Duration) -> Self {
         let longest_pause = (lease / 12).clamp(FIRST_PAUSE, LONGEST_PAUSE);
         Self { patience, longest_pause }

@@ -18,8 +18,8 @@ pub(crate) mod several;
 pub(crate) mod tokens;
 pub(crate) mod turns;
 
-/// What the rules leave room for. The default is for real processes on an idle machine, and [`Bounds::beside`] for a
-/// busy one; in a simulated world it all follows from the distances.
+/// What the rules leave room for. The default is for real processes, on a machine that may be busy; in
+/// a simulated world it all follows from the distances.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     /// Within that time a release or a wake-up is done with in a calm time.
@@ -60,22 +60,6 @@ impl Default for Bounds {
             before_close: 50 * MS,
             off: 2 * MS,
             pause: 100 * MS,
-        }
-    }
-}
-
-impl Bounds {
-    /// On a machine that lets a thread wait for so long for its turn, as was measured in the same run.
-    pub(crate) fn beside(self, turn: u64) -> Self {
-        // A request and its answer pass by ten threads. It is rare that four of them wait for so long.
-        let more = 4 * turn;
-        Self {
-            prompt: self.prompt + more,
-            apart: self.apart + more,
-            late: self.late + turn,
-            aftermath: self.aftermath + more,
-            before_close: self.before_close + more,
-            ..self
         }
     }
 }

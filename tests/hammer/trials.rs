@@ -53,6 +53,7 @@ pub(crate) fn all() -> Vec<Trial> {
         count::trials::kept_guards_are_counted_at_the_server,
         count::trials::a_count_is_never_more_than_the_calls,
         count::trials::a_sample_is_never_more_than_the_calls,
+        count::trials::a_call_for_several_counts_twice_once_its_clock_may_say_that_it_has_waited_long,
         liveness::trials::a_prompt_hand_off_is_alive,
         liveness::trials::a_lost_wake_up_is_found,
         liveness::trials::who_gave_up_waiting_had_waited_too,

@@ -3,6 +3,7 @@
 use crate::check::exclusion::who;
 use crate::check::liveness::takes_one_by_one;
 use crate::check::orphans::surely_over;
+use crate::check::several::STEP;
 use crate::prelude::*;
 use crate::witness::GRANTED;
 
@@ -26,7 +27,7 @@ impl Possible {
             for (begun, over) in [client, handle] {
                 begun.push(acquire.inv);
                 over.push(ends);
-                if let Some(since) = takes_one_by_one(acquire) {
+                if let Some(since) = takes_one_by_one(acquire, history) {
                     // Those that it has nest when it has all.
                     begun.push(since);
                     over.push(ends);
@@ -191,6 +192,21 @@ pub(crate) mod trials {
         assert_eq!(once(&history), []);
         history.counts = vec![count(30, 2)];
         assert_eq!(once(&history)[0].rule, "H10");
+    }
+
+    pub(crate) fn a_call_for_several_counts_twice_once_its_clock_may_say_that_it_has_waited_long() {
+        let mut call = held(0, 10).until(900, 901);
+        (call.set, call.ret) = (1, 800 * MS);
+        let mut history = history(vec![call.clone()]);
+        let (two, step) = (|t: u64| seen(&call, t, 2), 10 + STEP / MS);
+        history.samples = vec![two(step - 5)];
+        assert_eq!(once(&history)[0].rule, "H10");
+        history.processes[0].jumps = vec![20 * MS];
+        assert_eq!(once(&history), []);
+        history.processes[0].jumps = vec![5 * MS];
+        assert_eq!(once(&history)[0].rule, "H10");
+        history.samples = vec![two(step + 5)];
+        assert_eq!(once(&history), []);
     }
 
     pub(crate) fn a_sample_is_never_more_than_the_calls() {

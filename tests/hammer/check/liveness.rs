@@ -159,7 +159,7 @@ pub(crate) fn taken<'a>(call: &'a Acquire, history: &History, calm: &Calm) -> Op
     {
         // What was under way when its process died may have been granted to it.
         let from = if call.is_granted() { call.ret } else { killed };
-        let from = takes_one_by_one(call).map_or(from, |since| from.min(since));
+        let from = takes_one_by_one(call, history).map_or(from, |since| from.min(since));
         // A server that has not heard of its end may grant it a fair lock, for the grace.
         let time = match Names::kind(call.key) {
             Kind::Fair | Kind::ReadWrite => call.lease.max(GRACE + history.bounds.round_trip),
@@ -171,7 +171,7 @@ pub(crate) fn taken<'a>(call: &'a Acquire, history: &History, calm: &Calm) -> Op
     if !call.watched {
         to = to.min(call.ret.saturating_add(call.lease));
     }
-    if let Some(from) = takes_one_by_one(call) {
+    if let Some(from) = takes_one_by_one(call, history) {
         // Until it has all, or until what it has had is given back.
         let to = if call.is_granted() { to } else { surely_over(call, history, calm) };
         return Some(Taken { from, to, by });
@@ -188,9 +188,11 @@ fn given_back(call: &Acquire, history: &History) -> u64 {
     history.forced.iter().filter(freed).map(|forced| forced.ret).min().unwrap_or(to)
 }
 
-/// Since when a call for several locks may have some of them in its hand.
-pub(crate) fn takes_one_by_one(call: &Acquire) -> Option<u64> {
-    (call.set != 0 && call.ret > call.inv + STEP).then_some(call.inv + STEP)
+/// Since when a call for several locks may have some of them in its hand: by its own clock, which may be set forward.
+pub(crate) fn takes_one_by_one(call: &Acquire, history: &History) -> Option<u64> {
+    let jumps = history.processes[usize::from(call.id.0)].jumps.iter().copied();
+    let since = jumps.filter(|jump| *jump >= call.inv).fold(call.inv + STEP, u64::min);
+    (call.set != 0 && call.ret > since).then_some(since)
 }
 
 /// Waiters of a fair lock leave it to nobody.

@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 
 use crate::check::count::Possible;
+use crate::check::liveness::takes_one_by_one;
 use crate::prelude::*;
 use crate::shared::COMMAND_TIMEOUT;
 
@@ -93,7 +94,7 @@ impl<'a> Looks<'a> {
         calm: &Calm,
     ) -> Option<Violation> {
         let call = members[0];
-        let to = call.ret.min(call.inv + STEP);
+        let to = takes_one_by_one(call, history).unwrap_or(call.ret);
         for (t0, t1) in self.between(call.inv, to) {
             let client = call.owner.0;
             let of_client =
@@ -163,6 +164,10 @@ pub(crate) mod trials {
         assert_eq!(found(&calls, vec![seen(one, 50), seen(two, 50)]), 0);
         assert_eq!(found(&calls, vec![seen(one, 50)]), 1);
         assert_eq!(found(&calls, vec![seen(one, 500)]), 0, "it takes them one by one");
+        let mut forward = history(calls.to_vec());
+        forward.samples = vec![seen(one, 50)];
+        forward.processes[0].jumps = vec![40 * MS];
+        assert_eq!(check(&forward), [], "by its clock it has waited for long");
         // Another call of its client may have it.
         let mut history = history(calls.to_vec());
         let single = Acquire { key: 0, owner: (one.owner.0, 9), ..held(0, 5) };

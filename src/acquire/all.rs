@@ -73,14 +73,16 @@ async fn acquire_together(
     let (since, refusals, asks_for) = (clock::now(), &refusals, &asks_for);
     let all = All { handles, since, refusals, asks_for };
     let mut acquisition = Acquisition::new(engine, all, lease, wait)?;
+    let mut had_a_part = false;
     loop {
-        let granted = acquisition.acquire().await?;
+        let granted = acquisition.acquire().await.map_err(|error| behind(error, had_a_part))?;
         if granted.is_some() || !All::is_starved(&acquisition) {
             return Ok(granted);
         }
         if let Some(granted) = acquisition.one_by_one().await? {
             return Ok(Some(granted));
         }
+        had_a_part = true;
         acquisition.question.since = clock::now();
         refusals.store(0, Ordering::Relaxed);
     }

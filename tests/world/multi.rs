@@ -276,24 +276,30 @@ fn what_was_taken_one_by_one_is_given_back_to_who_waits_for_it_in_another_order(
     });
 }
 
-/// Its client closes meanwhile.
+/// Its client closes when it has that, or when it waits with empty hands again.
 #[test]
 fn who_had_a_part_when_it_failed_does_not_say_that_nothing_was_executed() {
-    play(10, async |scene| {
-        let (_machine, ours) = client(scene, ms(2)).await;
-        let (_other, theirs) = client(scene, ms(2)).await;
-        let all = ours.multi_lock(["a", "b"]);
-        let b = theirs.lock("b");
-        let waiting = tokio::spawn(async move { all.lock().await });
-        let guard = starve(scene, &b, &waiting).await;
-        let closing = tokio::spawn(async move { ours.close().await });
-        let error = waiting.await.unwrap().unwrap_err();
-        assert_eq!((error.kind(), error.outcome()), (ErrorKind::Closed, Outcome::Unknown));
-        closing.await.unwrap();
-        sleep(ms(100)).await;
-        assert_eq!(held(scene), ["b"], "and gives it back");
-        guard.unlock().await.unwrap();
-    });
+    for gave_back in [false, true] {
+        play(10, async |scene| {
+            let (_machine, ours) = client(scene, ms(2)).await;
+            let (_other, theirs) = client(scene, ms(2)).await;
+            let all = ours.multi_lock(["a", "b"]);
+            let b = theirs.lock("b");
+            let waiting = tokio::spawn(async move { all.lock().await });
+            let guard = starve(scene, &b, &waiting).await;
+            let (_third, third) = client(scene, ms(2)).await;
+            let a = third.lock("a");
+            let a = if gave_back { Some(a.lock().await.unwrap()) } else { None };
+            let closing = tokio::spawn(async move { ours.close().await });
+            let error = waiting.await.unwrap().unwrap_err();
+            assert_eq!((error.kind(), error.outcome()), (ErrorKind::Closed, Outcome::Unknown));
+            closing.await.unwrap();
+            drop(a);
+            sleep(ms(100)).await;
+            assert_eq!(held(scene), ["b"], "and gives it back");
+            guard.unlock().await.unwrap();
+        });
+    }
 }
 
 /// Sets over eight names in any order, with single locks nested in the wrong order beside them: 100,000 in the long form.

@@ -14,7 +14,7 @@
 //! 3. The holder is not kept waiting for that, and neither are those that come after it.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
@@ -127,7 +127,7 @@ impl Handoffs {
     /// Tells Redis what it has to hear of a possession, until that is all: false if Redis did not hear of it, or
     /// does not have the possession.
     pub(crate) async fn settle(&self, router: &Router, possession: &Arc<Possession>) -> bool {
-        let (mut backoff, mut give_up) = (Backoff::in_background(), None);
+        let (mut backoff, mut give_up, mut unanswered) = (Backoff::in_background(), None, None);
         let mut call = Call::new(router, clock::now());
         let mut lease = None;
         self.gather(possession).await;
@@ -140,17 +140,19 @@ impl Handoffs {
             self.renewal_ends(possession).await;
             let block = self.waiters.tokens_wanted(&possession.names);
             let asked = clock::now();
+            let left = possession.holds.lock().left(asked);
             let prolong = possession.holds.lock().prolong(&self.config, block, asked);
             let Some(prolong) = prolong else {
                 let confirms = possession.holds.lock().take_confirms_of_lost();
                 confirms.into_iter().for_each(|confirm| drop(confirm.send(Ok(false))));
                 break true;
             };
-            call.deadline = asked + self.config.command_timeout;
+            call.patience = self.patience(router, possession, left);
+            call.deadline = asked + call.patience;
             match self.prolong(&mut call, possession, prolong).await {
                 Ok(Ok(prolonged)) => {
                     backoff.reset();
-                    give_up = None;
+                    (give_up, unanswered) = (None, None);
                     lease = Some(prolong.lease);
                     self.prolonged(possession, prolong, prolonged, asked);
                 }
@@ -164,7 +166,13 @@ impl Handoffs {
                     }
                     let now = clock::now();
                     let longest = prolong.lease.saturating_add(self.config.command_timeout);
-                    self.failed(possession, prolong.confirms, &error);
+                    let waits_until =
+                        *unanswered.get_or_insert(asked) + self.config.command_timeout;
+                    if now < call.deadline || now >= waits_until {
+                        // Else the next try may tell those who wait for it, in their time.
+                        unanswered = None;
+                        self.failed(possession, prolong.confirms, &error);
+                    }
                     if now >= *give_up.get_or_insert_with(|| now + longest) {
                         // Nothing goes behind the last try, which may be under way. Who came since hears that, too.
                         call.abandon();
@@ -174,7 +182,9 @@ impl Handoffs {
                     }
                     let name = possession.names.key();
                     self.events.hand_off_failed(&error, name, now);
-                    clock::sleep(backoff.next()).await;
+                    let left = possession.holds.lock().left(now);
+                    let longest = if left.is_zero() { LONGEST_PAUSE } else { left / 4 };
+                    clock::sleep(backoff.next().min(longest)).await;
                 }
             }
             // The head may have no timer yet: the hand-off did not wake it.
@@ -183,6 +193,14 @@ impl Handoffs {
         };
         self.waiters.wake_head(&possession.names, lease);
         heard
+    }
+
+    /// How long Redis may take to hear of a possession that has so much of its lease left: a third of that, so that
+    /// another connection can tell it in time. If to make that one takes longer, there is no other way.
+    fn patience(&self, router: &Router, possession: &Possession, left: Duration) -> Duration {
+        let (third, longest) = (left / 3, self.config.command_timeout);
+        let is_far = router.dial_time(possession.names.key()) >= third;
+        if is_far { longest } else { longest.min(third) }
     }
 
     /// Waits while a renewal is under way that would make a shorter lease longer again.

@@ -285,6 +285,11 @@ impl HoldState {
         }
     }
 
+    /// For how long Redis keeps the key, as far as that was confirmed last.
+    pub(crate) fn left(&self, now: Instant) -> Duration {
+        self.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+
     /// What Redis has to hear now; `None` if there is nothing: then the next hand-off asks the client's thread
     /// again. `block` is how many tokens the client draws where its waiters need some.
     pub(crate) fn prolong(&mut self, config: &Config, block: u32, now: Instant) -> Option<Prolong> {

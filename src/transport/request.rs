@@ -169,7 +169,8 @@ impl Router {
                 if classify(&error) == ErrorClass::ConnectionLost {
                     self.drop_connection(on);
                 }
-                clock::sleep(retry.backoff.next()).await;
+                let left = request.deadline.saturating_duration_since(clock::now());
+                clock::sleep(retry.backoff.next().min(left)).await;
                 retry.cause = Some(error);
                 Ok(false)
             }

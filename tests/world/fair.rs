@@ -422,6 +422,27 @@ async fn came_with_a_message(scene: &Scene) -> (Machine, LockClient, LockGuard) 
     (machine, client, guard)
 }
 
+/// What Redis is to hear of it vanishes, and the whole command timeout is longer than the grace.
+#[test]
+fn a_lock_that_came_with_a_message_outlives_a_half_open_connection() {
+    play(0, async |scene| {
+        let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
+        let (_, other) = scene.client(AWAY, LockClient::builder()).await;
+        let before = other.fair_lock(TURN).lock().await.expect("the lock");
+        let lock = client.fair_lock(TURN);
+        let waiting = machine.spawn(async move { lock.lock().await });
+        sleep(ms(100)).await;
+        let vanishes = Fate::HeldFor(60 * MINUTE);
+        scene.network.set_trap(&machine, scene.server, "EVALSHA", 0, vanishes);
+        before.unlock().await.expect("a release");
+        let guard = waiting.await.expect("no panic").expect("the lock");
+        let lost = timeout(ms(60_000), guard.lost()).await;
+        assert_eq!(scene.network.fates().held, 1, "it vanished: that is the point");
+        assert!(lost.is_err(), "{lost:?}");
+        guard.unlock().await.expect("a release");
+    });
+}
+
 /// Its caller was busy for longer than Redis keeps a grant of which nobody has heard.
 #[test]
 fn a_refusal_that_is_taken_up_late_frees_no_lock_that_came_with_a_message() {

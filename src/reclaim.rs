@@ -66,8 +66,9 @@ async fn look(names: Arc<Names>, router: Arc<Router>, handoffs: Arc<Handoffs>) {
         let mut call = Call::new(&router, clock::now() + handoffs.config.command_timeout);
         match call.inspect(&names, "").await {
             Ok(Some(inspected)) => {
+                let missed = Some(handoffs.released_names.granted_until(&names));
                 if let Some((idle, permit)) =
-                    handoffs.possessions.claim_idle(&inspected.holder, &names, true)
+                    handoffs.possessions.claim_idle(&inspected.holder, &names, missed)
                 {
                     router.events.release_missed(idle.key_and_id());
                     release_again(idle, permit, &router, &handoffs).await;

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::host::HashMap;
+use crate::possession::Possession;
 use crate::protocol::Names;
 use crate::transport::Server;
 
@@ -44,6 +45,9 @@ struct LastRelease {
     server: Server,
     /// Until when the key was to stay after that release.
     held_until: Option<Instant>,
+    /// The server's time of the last grant that Redis made by itself and that this client has released; zero if there
+    /// was none.
+    granted: u64,
 }
 
 impl Default for State {
@@ -53,17 +57,19 @@ impl Default for State {
 }
 
 impl ReleasedNames {
-    /// Notes that this client has released that name, or handed it off between two of its owners.
+    /// Notes that this client has released the name of that possession, or handed it off between two of its owners.
     pub(crate) fn note(
         &self,
-        names: &Arc<Names>,
+        possession: &Possession,
         server: Server,
         held_until: Option<Instant>,
         now: Instant,
     ) {
+        let (names, granted) = (&possession.names, possession.granted_at().unwrap_or_default());
         let mut state = self.state.lock();
         if let Some(last) = state.names.get_mut(names.key()) {
             (last.at, last.server, last.held_until) = (now, server, held_until);
+            last.granted = last.granted.max(granted);
             // To release a fair lock again is to tell the client whose turn it is.
             if names.is_in_order() {
                 last.names = names.clone();
@@ -77,7 +83,7 @@ impl ReleasedNames {
             state.swept = Some(now);
         }
         if state.names.len() < MOST {
-            let last = LastRelease { names: names.clone(), at: now, server, held_until };
+            let last = LastRelease { names: names.clone(), at: now, server, held_until, granted };
             state.names.insert(names.key().into(), last);
         }
     }
@@ -85,6 +91,11 @@ impl ReleasedNames {
     /// Until when the key was to stay after the last release of that name.
     pub(crate) fn held_until(&self, names: &Names) -> Option<Instant> {
         self.state.lock().names.get(names.key())?.held_until
+    }
+
+    /// This client has heard of each grant of that name that Redis made by itself up to that time of the server.
+    pub(crate) fn granted_until(&self, names: &Names) -> u64 {
+        self.state.lock().names.get(names.key()).map_or(0, |last| last.granted)
     }
 
     /// The names for which another server is responsible now than at their release, or at the last
@@ -112,8 +123,9 @@ mod tests {
     use super::*;
     use crate::clock;
 
-    fn names(name: &str) -> Arc<Names> {
-        Arc::new(Names::new("", name))
+    fn possession(name: &str, number: i64) -> Possession {
+        let id = format!("0c2b5a3e-7a4e-4d56-9f0e-1d2c3b4a5968:{number}");
+        Possession::new(Arc::new(Names::new("", name)), id.as_str().into())
     }
 
     fn keys(moved: Vec<Arc<Names>>) -> Vec<String> {
@@ -126,9 +138,9 @@ mod tests {
     fn w26_a_name_is_looked_at_once_for_each_change_of_its_server() {
         let (released, now) = (ReleasedNames::default(), clock::now());
         let [old, new] = [Server::numbered(1), Server::numbered(2)];
-        released.note(&names("a"), old, None, now);
-        released.note(&names("b"), new, None, now);
-        released.note(&names("a"), old, None, now);
+        released.note(&possession("a", 1), old, None, now);
+        released.note(&possession("b", 1), new, None, now);
+        released.note(&possession("a", 1), old, None, now);
         assert_eq!(keys(released.moved(|_| new, now)), ["a"]);
         assert_eq!(keys(released.moved(|_| new, now)), [""; 0]);
         assert_eq!(keys(released.moved(|_| old, now)), ["a", "b"]);
@@ -137,14 +149,26 @@ mod tests {
     }
 
     #[test]
+    fn w26_it_knows_the_last_grant_of_redis_itself_that_was_released() {
+        let (released, now) = (ReleasedNames::default(), clock::now());
+        let granted = |number, name| {
+            released.note(&possession(name, number), Server::numbered(1), None, now);
+            released.granted_until(&possession("a", 1).names)
+        };
+        assert_eq!(released.granted_until(&possession("a", 1).names), 0);
+        assert_eq!([granted(3, "a"), granted(-7, "b"), granted(-7, "a")], [0, 0, 7]);
+        assert_eq!([granted(9, "a"), granted(-5, "a"), granted(-8, "a")], [7, 7, 8]);
+    }
+
+    #[test]
     fn names_do_not_pile_up() {
         let (released, now) = (ReleasedNames::default(), clock::now());
         let server = Server::numbered(1);
         for number in 0..MOST + 10 {
-            released.note(&names(&number.to_string()), server, None, now);
+            released.note(&possession(&number.to_string(), 1), server, None, now);
         }
         assert_eq!(released.state.lock().names.len(), MOST);
-        released.note(&names("later"), server, None, now + REMEMBERED_FOR);
+        released.note(&possession("later", 1), server, None, now + REMEMBERED_FOR);
         assert_eq!(released.state.lock().names.len(), 1);
     }
 }

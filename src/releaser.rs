@@ -294,7 +294,7 @@ async fn retain(
     let server = call.router.movable_server_of(names.key());
     Ok(match handoffs.prolong(call, possession, Prolong::retaining(retention)).await? {
         Ok(_) => {
-            handoffs.note_release(names, server, Some(until), call.router);
+            handoffs.note_release(possession, server, Some(until), call.router);
             // The script tells other clients that the lease ends sooner, and this one relies on itself.
             handoffs.waiters.wake_head(names, Some(retention));
             (Released::CountLowered, false)

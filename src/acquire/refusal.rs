@@ -39,7 +39,7 @@ impl<Q> Acquisition<'_, Q> {
         deadline: Instant,
     ) -> bool {
         let engine = self.engine;
-        let Some((idle, permit)) = engine.possessions.claim_idle(holder, names, false) else {
+        let Some((idle, permit)) = engine.possessions.claim_idle(holder, names, None) else {
             return false;
         };
         let (call, lease) = (Call::new(&engine.router, deadline), engine.config.watchdog_timeout);

@@ -32,7 +32,7 @@ impl Handoffs {
         server: Option<Server>,
         router: &Router,
     ) {
-        self.note_release(&possession.names, server, None, router);
+        self.note_release(possession, server, None, router);
         if !possession.names.is_in_order() {
             self.waiters.record_release(&possession.names, receivers);
         }
@@ -42,14 +42,14 @@ impl Handoffs {
     /// key stays until `held_until`.
     pub(crate) fn note_release(
         &self,
-        names: &Arc<Names>,
+        possession: &Possession,
         server: Option<Server>,
         held_until: Option<Instant>,
         router: &Router,
     ) {
         let Some(server) = server else { return };
-        self.released_names.note(names, server, held_until, clock::now());
-        if router.server_of(names.key()) != server {
+        self.released_names.note(possession, server, held_until, clock::now());
+        if router.server_of(possession.names.key()) != server {
             self.released_names.moved_meanwhile.notify_one();
         }
     }

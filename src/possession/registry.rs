@@ -140,20 +140,24 @@ impl Possessions {
     /// The possession that Redis named as the holder of that lock, if it is an idle one of this client
     /// (invariant 2). Its release is then pending, and the permit
     /// to send it comes with it. Redis may have named it before its last release; then the release finds nothing.
-    /// With `missed`, the server may have missed for how long the key is to stay, too.
+    /// With `missed`, the server may have missed for how long the key is to stay, too, and this client has heard of
+    /// each grant that Redis made by itself up to that time.
     pub(crate) fn claim_idle(
         self: &Arc<Self>,
         holder: &str,
         names: &Arc<Names>,
-        missed: bool,
+        missed: Option<u64>,
     ) -> Option<(Arc<Possession>, Permit)> {
-        let number = self.number(holder)?;
+        let number = self.number(holder, missed.unwrap_or_default())?;
         let possession = {
             let mut registered = self.registered.lock();
-            if !missed && registered.stays(number, clock::now()) {
+            if missed.is_none() && registered.stays(number, clock::now()) {
                 return None;
             }
             let known = registered.entries.get(&number).and_then(Weak::upgrade);
+            if known.as_ref().is_some_and(|known| known.names.key() != names.key()) {
+                return None;
+            }
             known.unwrap_or_else(|| {
                 let possession = self.made(names.clone(), holder.into());
                 // So that the next caller finds it during its release.
@@ -192,12 +196,13 @@ impl Possessions {
         Arc::new(possession)
     }
 
-    /// `None` if another client has it, or if Redis has made it: of such a one this client may not have heard, and then it is
-    /// not idle.
-    fn number(&self, id: &str) -> Option<u64> {
+    /// `None` if another client has it, or if Redis has made it after the time `heard`: of such a one this client may not
+    /// have heard, and then it is not idle.
+    fn number(&self, id: &str, heard: u64) -> Option<u64> {
         let mut text = uuid::Uuid::encode_buffer();
         let number = id.strip_prefix(&*self.uuid.as_hyphenated().encode_lower(&mut text))?;
-        without_writer(number.strip_prefix(':')?).parse().ok()
+        let number: i64 = without_writer(number.strip_prefix(':')?).parse().ok()?;
+        (number >= 0 || number.unsigned_abs() <= heard).then_some(number.cast_unsigned())
     }
 }
 
@@ -255,6 +260,12 @@ impl Registered {
 }
 
 impl Possession {
+    /// The server's time at which Redis granted it by itself, if it did.
+    pub(crate) fn granted_at(&self) -> Option<u64> {
+        let number = number_of(&self.id)?.cast_signed();
+        (number < 0).then_some(number.unsigned_abs())
+    }
+
     /// Redis is about to hear that the key stays until then, with no handle inside.
     pub(crate) fn stays_until(&self, until: Instant) {
         let (Some(registry), Some(number)) = (&self.registry, number_of(&self.id)) else { return };

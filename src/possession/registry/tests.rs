@@ -17,7 +17,7 @@ fn begin(possessions: &Arc<Possessions>) -> Arc<Possession> {
 }
 
 fn is_idle(possessions: &Arc<Possessions>, id: &str) -> bool {
-    possessions.claim_idle(id, &names(), false).is_some()
+    possessions.claim_idle(id, &names(), None).is_some()
 }
 
 /// One that was granted the lock and has released it, as Redis confirmed.
@@ -56,7 +56,7 @@ fn w26_only_a_possession_of_this_client_with_no_hold_and_no_pending_release_is_i
     possession.holds.lock().release_confirmed(pending);
 
     let (found, _permit) = possessions
-        .claim_idle(&possession.id, &possession.names, false)
+        .claim_idle(&possession.id, &possession.names, None)
         .expect("an idle possession");
     assert!(Arc::ptr_eq(&found, &possession));
     // Redis may have named it before its release came.
@@ -70,7 +70,7 @@ fn w26_only_a_possession_of_this_client_with_no_hold_and_no_pending_release_is_i
 fn w26_a_possession_that_has_ended_is_claimed_by_one_caller_until_it_is_released_again() {
     let possessions = Arc::new(Possessions::default());
     let id = released(&possessions).id;
-    let claimed = possessions.claim_idle(&id, &names(), false).expect("it is idle");
+    let claimed = possessions.claim_idle(&id, &names(), None).expect("it is idle");
     assert_eq!(&*claimed.0.id, &*id);
     assert!(!is_idle(&possessions, &id), "a release of it is under way");
     drop(claimed);
@@ -78,11 +78,26 @@ fn w26_a_possession_that_has_ended_is_claimed_by_one_caller_until_it_is_released
 }
 
 #[test]
+fn w26_one_that_redis_has_made_is_idle_if_it_was_heard_of_and_has_ended() {
+    let possessions = Arc::new(Possessions::default());
+    let id = |at: u64| format!("{}:-{at}", possessions.id());
+    let claims = |at, missed| possessions.claim_idle(&id(at), &names(), missed).is_some();
+    assert!(!claims(7, None) && !claims(7, Some(6)), "its message may have yet to come");
+    assert!(claims(7, Some(7)) && claims(6, Some(7)));
+    let granted = possessions.granted(Arc::new(Names::new("", "other")), &id(5)).expect("a grant");
+    assert!(!claims(5, Some(7)), "that is another lock");
+    drop(granted);
+    let granted = possessions.granted(names(), &id(5)).expect("a grant");
+    granted.holds.lock().granted_by_message(SECOND, clock::now() + SECOND, TokenBlock::default());
+    assert!(!claims(5, Some(7)), "this client has it");
+}
+
+#[test]
 fn w26_a_possession_is_found_from_before_its_first_request() {
     let possessions = Arc::new(Possessions::default());
     let possession = begin(&possessions);
     let (found, _permit) =
-        possessions.claim_idle(&possession.id, &names(), false).expect("it is idle");
+        possessions.claim_idle(&possession.id, &names(), None).expect("it is idle");
     assert!(Arc::ptr_eq(&found, &possession), "a second one would release what it acquires");
 }
 

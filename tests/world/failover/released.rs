@@ -35,6 +35,34 @@ fn w26_a_release_that_the_new_primary_missed_keeps_nobody_out() {
     });
 }
 
+/// Redis has made the ids of these possessions: the new primary knows the last one, or one before that.
+#[test]
+fn w26_a_missed_release_of_a_fair_lock_that_came_with_a_message_keeps_nobody_out() {
+    for releases in [1, 2] {
+        failed_over(async |group, client| {
+            let other = group.connect(group.builder()).await;
+            for release in 0..releases {
+                let before = other.fair_lock("turn").lock().await.unwrap();
+                let lock = client.fair_lock("turn");
+                let waiter = tokio::spawn(redlatch::simulation::Machine::here(async move {
+                    lock.lock().await.expect("the lock")
+                }));
+                sleep(ms(100)).await;
+                before.unlock().await.expect("a release");
+                let guard = waiter.await.expect("no panic");
+                if release == 0 {
+                    replicas_are_cut_off(group).await;
+                }
+                guard.unlock().await.expect("a release");
+            }
+            group.fail_over(1);
+            let holder: Vec<String> = group.ask(1, &["HKEYS", "turn"]);
+            assert!(holder.concat().contains(":-"), "granted by a release: {holder:?}");
+            another_gets(group, "turn").await;
+        });
+    }
+}
+
 /// The new primary still counts the hold, and its handle is gone.
 #[test]
 fn a_lock_that_stays_until_a_time_stays_until_then_at_a_primary_that_missed_its_release() {
@@ -135,6 +163,32 @@ fn w26_busy_names_go_on_soon_after_a_failover() {
                 let (name, longest) = turn.await.expect("no panic");
                 assert!(longest < 2 * SECOND, "seed {seed}: {name} was blocked for {longest:?}");
             }
+        });
+    }
+}
+
+#[test]
+fn w26_a_missed_release_of_a_reader_or_a_writer_keeps_nobody_out() {
+    for writes in [true, false] {
+        failed_over(async |group, client| {
+            let lock = client.read_write_lock("config");
+            let (mut reading, mut writing) = (None, None);
+            match writes {
+                true => writing = Some(lock.write().await.unwrap()),
+                false => reading = Some(lock.read().await.unwrap()),
+            }
+            replicas_are_cut_off(group).await;
+            if let Some(guard) = writing {
+                guard.unlock().await.expect("a release");
+            }
+            if let Some(guard) = reading {
+                guard.unlock().await.expect("a release");
+            }
+            group.fail_over(1);
+            assert_eq!(group.ask::<u64>(1, &["EXISTS", "config"]), 1, "it has heard of it");
+            let other = group.connect(group.builder()).await.read_write_lock("config");
+            let guard = timeout(SECOND, other.write()).await.expect("the lock, soon");
+            guard.expect("the lock").unlock().await.expect("a release");
         });
     }
 }

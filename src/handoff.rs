@@ -84,7 +84,7 @@ impl Handoffs {
         let now = clock::now();
         let streak = {
             let holds = possession.holds.lock();
-            holds.can_hand_off(now)?;
+            holds.hands_off_until(now)?;
             holds.streak(now)
         };
         if let Some(effects) = self.turn_ends(possession, now) {
@@ -119,7 +119,7 @@ impl Handoffs {
             // The order says whose turn it is.
             return None;
         }
-        let others = possession.holds.lock().streak_is_over(&self.config, now)?;
+        let others = possession.holds.lock().turn_of_others(&self.config, now)?;
         let (ends, effects) = self.waiters.begin_deferral(&possession.names, Some(others), now);
         ends.then_some(effects)
     }

@@ -63,6 +63,7 @@ pub mod simulation;
 mod slot;
 mod spans;
 mod stats;
+mod sweep;
 mod sync;
 #[cfg(feature = "test-util")]
 pub mod test_util;

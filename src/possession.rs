@@ -286,7 +286,7 @@ impl HoldState {
             return Nesting::Over;
         }
         // Also of one that is lost: a request that was under way then may have been executed.
-        if self.may_have_pending() && self.pending(now, Duration::ZERO).is_some() {
+        if self.may_have_pending() && self.counts_too_many(now) {
             return Nesting::ReleaseFirst;
         }
         if self.over || !self.holding(now) {

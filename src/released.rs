@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::host::HashMap;
-use crate::possession::Possession;
 use crate::protocol::Names;
+use crate::sweep::Sweep;
 use crate::transport::Server;
 
 /// Longer than any replica lags behind before it is promoted.
@@ -21,9 +21,6 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 /// The most names that the client remembers. While it has so many, it adds none.
 const MOST: usize = 65_536;
 
-/// Below this many names there is no sweep.
-const SWEEP_FROM: usize = 1024;
-
 #[derive(Default)]
 pub(crate) struct ReleasedNames {
     state: Mutex<State>,
@@ -31,9 +28,10 @@ pub(crate) struct ReleasedNames {
     pub(crate) moved_meanwhile: Notify,
 }
 
+#[derive(Default)]
 struct State {
     names: HashMap<Box<str>, LastRelease>,
-    sweep_at: usize,
+    sweep: Sweep,
     /// The last sweep, once there was one.
     swept: Option<Instant>,
 }
@@ -50,22 +48,18 @@ struct LastRelease {
     granted: u64,
 }
 
-impl Default for State {
-    fn default() -> Self {
-        Self { names: HashMap::default(), sweep_at: SWEEP_FROM, swept: None }
-    }
-}
-
 impl ReleasedNames {
-    /// Notes that this client has released the name of that possession, or handed it off between two of its owners.
+    /// Notes that this client has released that name, or handed it off between two of its owners. Redis had granted it by
+    /// itself at the time `granted`, or not.
     pub(crate) fn note(
         &self,
-        possession: &Possession,
+        names: &Arc<Names>,
+        granted: Option<u64>,
         server: Server,
         held_until: Option<Instant>,
         now: Instant,
     ) {
-        let (names, granted) = (&possession.names, possession.granted_at().unwrap_or_default());
+        let granted = granted.unwrap_or_default();
         let mut state = self.state.lock();
         if let Some(last) = state.names.get_mut(names.key()) {
             (last.at, last.server, last.held_until) = (now, server, held_until);
@@ -77,9 +71,10 @@ impl ReleasedNames {
             return;
         }
         let rested = state.swept.is_none_or(|swept| now >= swept + REMEMBERED_FOR / 10);
-        if state.names.len() >= state.sweep_at && (rested || state.names.len() < MOST) {
+        if state.sweep.is_due(state.names.len()) && (rested || state.names.len() < MOST) {
             state.names.retain(|_, last| now < last.at + REMEMBERED_FOR);
-            state.sweep_at = (2 * state.names.len()).clamp(SWEEP_FROM, MOST);
+            let left = state.names.len();
+            state.sweep.swept(left.min(MOST / 2));
             state.swept = Some(now);
         }
         if state.names.len() < MOST {
@@ -123,9 +118,8 @@ mod tests {
     use super::*;
     use crate::clock;
 
-    fn possession(name: &str, number: i64) -> Possession {
-        let id = format!("0c2b5a3e-7a4e-4d56-9f0e-1d2c3b4a5968:{number}");
-        Possession::new(Arc::new(Names::new("", name)), id.as_str().into())
+    fn names(name: &str) -> Arc<Names> {
+        Arc::new(Names::new("", name))
     }
 
     fn keys(moved: Vec<Arc<Names>>) -> Vec<String> {
@@ -138,9 +132,9 @@ mod tests {
     fn w26_a_name_is_looked_at_once_for_each_change_of_its_server() {
         let (released, now) = (ReleasedNames::default(), clock::now());
         let [old, new] = [Server::numbered(1), Server::numbered(2)];
-        released.note(&possession("a", 1), old, None, now);
-        released.note(&possession("b", 1), new, None, now);
-        released.note(&possession("a", 1), old, None, now);
+        released.note(&names("a"), None, old, None, now);
+        released.note(&names("b"), None, new, None, now);
+        released.note(&names("a"), None, old, None, now);
         assert_eq!(keys(released.moved(|_| new, now)), ["a"]);
         assert_eq!(keys(released.moved(|_| new, now)), [""; 0]);
         assert_eq!(keys(released.moved(|_| old, now)), ["a", "b"]);
@@ -151,13 +145,13 @@ mod tests {
     #[test]
     fn w26_it_knows_the_last_grant_of_redis_itself_that_was_released() {
         let (released, now) = (ReleasedNames::default(), clock::now());
-        let granted = |number, name| {
-            released.note(&possession(name, number), Server::numbered(1), None, now);
-            released.granted_until(&possession("a", 1).names)
+        let noted = |granted, name| {
+            released.note(&names(name), granted, Server::numbered(1), None, now);
+            released.granted_until(&names("a"))
         };
-        assert_eq!(released.granted_until(&possession("a", 1).names), 0);
-        assert_eq!([granted(3, "a"), granted(-7, "b"), granted(-7, "a")], [0, 0, 7]);
-        assert_eq!([granted(9, "a"), granted(-5, "a"), granted(-8, "a")], [7, 7, 8]);
+        assert_eq!(released.granted_until(&names("a")), 0);
+        assert_eq!([noted(None, "a"), noted(Some(7), "b"), noted(Some(7), "a")], [0, 0, 7]);
+        assert_eq!([noted(None, "a"), noted(Some(5), "a"), noted(Some(8), "a")], [7, 7, 8]);
     }
 
     #[test]
@@ -165,10 +159,10 @@ mod tests {
         let (released, now) = (ReleasedNames::default(), clock::now());
         let server = Server::numbered(1);
         for number in 0..MOST + 10 {
-            released.note(&possession(&number.to_string(), 1), server, None, now);
+            released.note(&names(&number.to_string()), None, server, None, now);
         }
         assert_eq!(released.state.lock().names.len(), MOST);
-        released.note(&possession("later", 1), server, None, now + REMEMBERED_FOR);
+        released.note(&names("later"), None, server, None, now + REMEMBERED_FOR);
         assert_eq!(released.state.lock().names.len(), 1);
     }
 }

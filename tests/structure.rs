@@ -167,6 +167,7 @@ const MODULES: &[(&str, &[&str])] = &[
     (
         "releaser",
         &[
+            "sweep",
             "host",
             "handoff",
             "wait",
@@ -202,6 +203,7 @@ const MODULES: &[(&str, &[&str])] = &[
     (
         "watchdog",
         &[
+            "sweep",
             "host",
             "loss",
             "handle",
@@ -220,6 +222,7 @@ const MODULES: &[(&str, &[&str])] = &[
     (
         "wait",
         &[
+            "sweep",
             "host",
             "handle",
             "possession",
@@ -233,14 +236,14 @@ const MODULES: &[(&str, &[&str])] = &[
             "error",
         ],
     ),
-    ("released", &["host", "protocol", "transport"]),
+    ("released", &["sweep", "host", "protocol", "transport"]),
     // Who may nest, what the client has in Redis, what the wire says, and the way to Redis.
-    ("handle", &["possession", "protocol", "kind", "lease"]),
+    ("handle", &["sweep", "possession", "protocol", "kind", "lease"]),
     (
         "possession",
         &[
-            "host", "protocol", "kind", "lease", "token", "events", "config", "metrics", "clock",
-            "error",
+            "sweep", "host", "protocol", "kind", "lease", "token", "events", "config", "metrics",
+            "clock", "error",
         ],
     ),
     (
@@ -269,6 +272,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("simulation", &["host", "slot"]),
     // Leaves.
     ("backoff", &[]),
+    ("sweep", &[]),
     ("spans", &["clock", "error"]),
     ("lease", &["clock", "error"]),
     ("events", &["metrics", "kind", "error", "host"]),

@@ -217,7 +217,7 @@ impl Hold {
 
     /// An error if it is lost.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.is_lost() { Err(self.is_gone()) } else { Ok(()) }
+        if self.is_lost() { Err(self.not_held()) } else { Ok(()) }
     }
 
     /// The lease that it asks for, from now on: a default one, or what is left of its own.
@@ -226,7 +226,7 @@ impl Hold {
         let _on = self.of.engine.host.enter();
         let lease =
             self.granted.possession.holds.lock().lease_left(self.granted.hold, clock::now());
-        lease.ok_or_else(|| self.is_gone())
+        lease.ok_or_else(|| self.not_held())
     }
 
     pub(crate) async fn extend(&self, lease: Duration) -> Result<(), Error> {
@@ -287,7 +287,7 @@ impl Hold {
     }
 
     /// What a caller learns whose work the loss has stopped.
-    pub(crate) fn is_gone(&self) -> Error {
+    pub(crate) fn not_held(&self) -> Error {
         self.was_lost(Outcome::NotExecuted).about(self.name())
     }
 
@@ -303,7 +303,7 @@ impl Hold {
         };
         match value {
             Some(value) if !self.is_lost() => Ok(value),
-            _ => Err(self.is_gone()),
+            _ => Err(self.not_held()),
         }
     }
 

@@ -165,7 +165,9 @@ impl MultiGuard {
         };
         match (value, self.holds.iter().find(|hold| hold.is_lost())) {
             (Some(value), None) => Ok(value),
-            (_, lost) => Err(lost.or(self.holds.first()).map_or_else(Error::closed, Hold::is_gone)),
+            (_, lost) => {
+                Err(lost.or(self.holds.first()).map_or_else(Error::closed, Hold::not_held))
+            }
         }
     }
 }

@@ -8,14 +8,12 @@ use parking_lot::Mutex;
 use crate::kind::Kind;
 use crate::possession::Possessions;
 use crate::protocol::Names;
+use crate::sweep::Sweep;
 
 use super::Handle;
 
 /// Those of a fenced lock know the token of its last writer: they have a handle of their own.
 const KINDS: usize = 2;
-
-/// Below this many entries there is no sweep.
-const SWEEP_FROM: usize = 1024;
 
 #[derive(Default)]
 pub(crate) struct Readers([Mutex<State>; KINDS]);
@@ -23,7 +21,7 @@ pub(crate) struct Readers([Mutex<State>; KINDS]);
 #[derive(Default)]
 struct State {
     by_key: BTreeMap<Box<str>, Weak<Handle>>,
-    sweep_at: usize,
+    sweep: Sweep,
 }
 
 impl Readers {
@@ -38,9 +36,10 @@ impl Readers {
         if let Some(handle) = state.by_key.get(names.key()).and_then(Weak::upgrade) {
             return handle;
         }
-        if state.by_key.len() >= state.sweep_at {
+        if state.sweep.is_due(state.by_key.len()) {
             state.by_key.retain(|_, handle| handle.strong_count() > 0);
-            state.sweep_at = SWEEP_FROM.max(2 * state.by_key.len());
+            let left = state.by_key.len();
+            state.sweep.swept(left);
         }
         let handle = Arc::new(Handle::new(kind, names.clone(), possessions));
         state.by_key.insert(names.key().into(), Arc::downgrade(&handle));
@@ -51,6 +50,7 @@ impl Readers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sweep::SWEEP_FROM;
 
     #[test]
     fn readers_of_a_name_share_a_handle_for_as_long_as_one_of_them_has_it() {

@@ -48,8 +48,9 @@ impl Handoffs {
         router: &Router,
     ) {
         let Some(server) = server else { return };
-        self.released_names.note(possession, server, held_until, clock::now());
-        if router.server_of(possession.names.key()) != server {
+        let (names, granted) = (&possession.names, possession.granted_at());
+        self.released_names.note(names, granted, server, held_until, clock::now());
+        if router.server_of(names.key()) != server {
             self.released_names.moved_meanwhile.notify_one();
         }
     }

@@ -136,7 +136,7 @@ impl HoldState {
     }
 
     /// How many other clients wait, if it is their turn (invariant 4).
-    pub(crate) fn streak_is_over(&self, config: &Config, now: Instant) -> Option<u32> {
+    pub(crate) fn turn_of_others(&self, config: &Config, now: Instant) -> Option<u32> {
         // Another client has a turn only when the key has gone.
         let handed = self.handed.as_ref().filter(|_| self.retention(now).is_none());
         handed.and_then(|handed| handed.streak?.is_over(config, now))
@@ -151,7 +151,7 @@ impl HoldState {
     /// Until when a hold would be valid that gets the lock now. `None` if a guard is left, if no other handle may
     /// have it, if the lock is lost or soon will be, if its key is to stay, or if it may have been freed already: so
     /// may one have been that Redis named as the holder after it was released.
-    pub(crate) fn can_hand_off(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn hands_off_until(&self, now: Instant) -> Option<Instant> {
         let missed = self.rare.as_ref().is_some_and(|rare| rare.release_missed);
         let frees = self.freeing || missed || self.counted == 0 || self.retention(now).is_some();
         if !self.live.is_empty() || self.over || frees || self.is_of_one_handle() {
@@ -190,7 +190,7 @@ impl HoldState {
         config: &Config,
         now: Instant,
     ) -> Option<HandedOff> {
-        let until = self.can_hand_off(now)?;
+        let until = self.hands_off_until(now)?;
         let token = if needs_token { Some(self.tokens.draw()?) } else { None };
         let streak = self.streak(now);
         self.inside = to;

@@ -1,5 +1,5 @@
-//! What is lost when Redis turns out not to have a possession. Here, and nowhere else, holds are set to
-//! lost before their deadlines.
+//! What is lost when Redis turns out not to have a possession: here, and as a client ends (`ending`), holds are set
+//! to lost before their deadlines.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,6 +1,6 @@
 //! What a client has, counted over all its possessions.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::{Possession, Possessions};
 use crate::metrics::OfKinds;
@@ -35,7 +35,7 @@ impl Overview {
         }
         // A first request that is under way may have to be undone, too.
         let is_given_back = !holds.given_back.is_empty() || !possession.is_permit_taken();
-        if is_given_back && holds.pending(now, Duration::ZERO).is_some() {
+        if is_given_back && holds.counts_too_many(now) {
             self.pending_releases += 1;
         }
         let live = holds.live.iter().map(|hold| (hold.number, &hold.validity));

@@ -23,14 +23,19 @@ impl HoldState {
         let count = if lease.is_some() { self.live_count() } else { 0 };
         let retention = if lease.is_none() { self.retention(now) } else { None };
         let lease = lease.or(retention).unwrap_or(Duration::from_millis(1));
-        // Without the timeout the caller asks whether something is to be given back.
-        let shortens = !watchdog_timeout.is_zero() && self.keeps_too_long(promised, now);
+        let shortens = self.keeps_too_long(promised, now);
         (self.counted > count || shortens).then_some(PendingRelease {
             count,
             lease,
             retains: retention.is_some(),
             drawn: Drawn::of(self.token, self.tokens),
         })
+    }
+
+    /// Whether Redis counts more holds than there are: that a lease is longer than it must be is no reason here.
+    pub(crate) fn counts_too_many(&self, now: Instant) -> bool {
+        let count = if self.holding(now) { self.live_count() } else { 0 };
+        !self.is_shared_still(now) && self.counted > count
     }
 
     /// The longest lease that is promised to a live guard from now on.

@@ -21,9 +21,7 @@ use crate::clock;
 use crate::host::{HashMap, new_uuid};
 use crate::kind::Kind;
 use crate::protocol::Names;
-
-/// Below this many entries nothing is swept.
-const SWEEP_FROM: usize = 1024;
+use crate::sweep::Sweep;
 
 pub(crate) struct Possessions {
     uuid: uuid::Uuid,
@@ -39,13 +37,13 @@ struct Registered {
     /// Until when the keys of those stay with no handle inside, from before Redis can know that. So nothing depends on
     /// the time at which the possession ends.
     retained: HashMap<u64, Instant>,
-    sweep_at: usize,
+    sweep: Sweep,
 }
 
 impl Default for Possessions {
     fn default() -> Self {
-        let (entries, retained) = Default::default();
-        let registered = Registered { entries, retained, sweep_at: SWEEP_FROM };
+        let (entries, retained, sweep) = Default::default();
+        let registered = Registered { entries, retained, sweep };
         Self {
             uuid: new_uuid(),
             next: AtomicU64::new(1),
@@ -237,11 +235,11 @@ impl Registered {
     }
 
     fn insert(&mut self, number: u64, possession: &Arc<Possession>) {
-        if self.entries.len() + self.retained.len() >= self.sweep_at {
+        if self.sweep.is_due(self.entries.len() + self.retained.len()) {
             let now = clock::now();
             self.entries.retain(|_, possession| possession.strong_count() > 0);
             self.retained.retain(|_, until| now < *until);
-            self.sweep_at = SWEEP_FROM.max(2 * (self.entries.len() + self.retained.len()));
+            self.sweep.swept(self.entries.len() + self.retained.len());
         }
         self.entries.insert(number, Arc::downgrade(possession));
     }

@@ -70,7 +70,7 @@ impl<K: ReadWriteKind> WriteGuard<K> {
         let reads = self.lock().acquire_to_read(lease, Wait::Once).await?;
         // The lock may have been free, and granted to this handle as to any other.
         self.hold.check()?;
-        let reads = reads.ok_or_else(|| self.hold.is_gone())?;
+        let reads = reads.ok_or_else(|| self.hold.not_held())?;
         match self.unlock().await {
             Err(error) if error.kind() == ErrorKind::Lost => Err(error),
             Ok(()) | Err(_) => Ok(reads),

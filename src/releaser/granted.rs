@@ -20,6 +20,7 @@ use crate::handoff::{HandedOff, Handoffs};
 use crate::host::HashMap;
 use crate::possession::{LEAST, Prolong};
 use crate::protocol::{Call, Grant};
+use crate::sweep::Sweep;
 use crate::transport::Router;
 use crate::wait::Waiter;
 
@@ -30,14 +31,14 @@ use super::{BackgroundRelease, Job};
 #[derive(Default)]
 pub(super) struct KnownGrants {
     ends: HashMap<String, Instant>,
-    sweep_at: usize,
+    sweep: Sweep,
 }
 
 impl KnownGrants {
     pub(super) fn is_new(&mut self, grant: &Grant, now: Instant) -> bool {
-        if self.ends.len() >= self.sweep_at {
+        if self.sweep.is_due(self.ends.len()) {
             self.ends.retain(|_, end| *end > now);
-            self.sweep_at = 2 * self.ends.len() + 16;
+            self.sweep.swept(self.ends.len());
         }
         let known = format!("{} {}", grant.owner, grant.names.key());
         // As long again for an answer that is late.

@@ -127,7 +127,7 @@ impl Router {
             };
             let redis = self.redis(request.key, error.as_ref().or(cause.as_ref()));
             let error = dial_failed(&redis, &request.subject(), retry.repeated, error, cause);
-            return Err(self.is_unavailable(request, error));
+            return Err(self.note_unavailable(request, error));
         }
     }
 
@@ -287,7 +287,7 @@ impl Router {
                 let redis = self.redis(request.key, None);
                 let message = format!("{redis} cannot serve {} now", request.subject());
                 let error = unavailable(&message, retry.repeated, Some(error));
-                return Err(self.is_unavailable(request, error));
+                return Err(self.note_unavailable(request, error));
             }
             clock::sleep(pause).await;
         }
@@ -329,11 +329,11 @@ impl Router {
     fn unanswered(&self, request: &Request<'_>, retry: &mut Retry) -> Error {
         let redis = self.redis(request.key, retry.cause.as_ref());
         let message = format!("no answer from {redis} for {}", request.subject());
-        self.is_unavailable(request, retry.unavailable(&message))
+        self.note_unavailable(request, retry.unavailable(&message))
     }
 
     /// The error of a request that its server did not answer, or could not serve.
-    fn is_unavailable(&self, request: &Request<'_>, error: Error) -> Error {
+    fn note_unavailable(&self, request: &Request<'_>, error: Error) -> Error {
         if error.kind() == ErrorKind::Unavailable
             && let Some(node) = self.node_of(request.key)
         {

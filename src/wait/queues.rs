@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::host::HashMap;
 use crate::protocol::{Names, OldestForeignWaiter};
+use crate::sweep::Sweep;
 
 use super::change::{Context, Effects, Holder, Limits, Moment, NextWaiter, Stay, Ticket, WaitStep};
 use super::entry::{AnswerDelay, OwnEntry};
@@ -25,7 +26,7 @@ pub(crate) struct Queues<W> {
     /// The number of the last waiter that has come.
     last_ticket: Ticket,
     answer_delay: AnswerDelay,
-    sweep_at: usize,
+    sweep: Sweep,
     pub(crate) closed: bool,
     pub(super) cx: Context<W>,
 }
@@ -38,7 +39,7 @@ impl<W> Queues<W> {
             subscriptions: Subscriptions::default(),
             last_ticket: 0,
             answer_delay: AnswerDelay::default(),
-            sweep_at: 64,
+            sweep: Sweep::from(64),
             closed: false,
             cx: Context { at, effects: Effects::default(), waiting: 0 },
         }
@@ -80,10 +81,10 @@ impl<W> Queues<W> {
             return;
         }
         let Moment { now, limits, .. } = self.cx.at;
-        if self.by_lock.len() >= self.sweep_at {
+        if self.sweep.is_due(self.by_lock.len()) {
             let subscriptions = &self.subscriptions;
             self.by_lock.retain(|names, queue| !queue.is_unused(now) || subscriptions.has(names));
-            self.sweep_at = (2 * self.by_lock.len()).max(64);
+            self.sweep.swept(self.by_lock.len());
         }
         let (order, first_request) = match names.is_in_order() {
             true => (Order::Queued(OwnEntry::default()), limits.grace),

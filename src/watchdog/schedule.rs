@@ -7,29 +7,28 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-/// Below this many entries there is no sweep.
-const SWEEP_FROM: usize = 1024;
+use crate::sweep::Sweep;
 
 pub(crate) struct Schedule<T> {
     entries: BTreeMap<(Instant, u64), Weak<T>>,
     number: u64,
-    sweep_at: usize,
+    sweep: Sweep,
     /// When the driver looks next by itself; `None` while it sleeps until it is notified.
     next_look: Option<Instant>,
 }
 
 impl<T> Default for Schedule<T> {
     fn default() -> Self {
-        Self { entries: BTreeMap::new(), number: 0, sweep_at: SWEEP_FROM, next_look: None }
+        Self { entries: BTreeMap::new(), number: 0, sweep: Sweep::default(), next_look: None }
     }
 }
 
 impl<T> Schedule<T> {
     /// Returns whether the caller has to notify the driver, because it would look too late.
     pub(crate) fn insert(&mut self, due: Instant, item: &Arc<T>) -> bool {
-        if self.entries.len() >= self.sweep_at {
+        if self.sweep.is_due(self.entries.len()) {
             self.entries.retain(|_, item| item.strong_count() > 0);
-            self.sweep_at = SWEEP_FROM.max(2 * self.entries.len());
+            self.sweep.swept(self.entries.len());
         }
         self.number += 1;
         self.entries.insert((due, self.number), Arc::downgrade(item));

@@ -3,6 +3,7 @@
 use super::*;
 use crate::clock;
 use crate::lease::Lease;
+use crate::sweep::SWEEP_FROM;
 use crate::token::TokenBlock;
 use std::time::Duration;
 
@@ -60,7 +61,7 @@ fn w26_only_a_possession_of_this_client_with_no_hold_and_no_pending_release_is_i
         .expect("an idle possession");
     assert!(Arc::ptr_eq(&found, &possession));
     // Redis may have named it before its release came.
-    assert!(possession.holds.lock().can_hand_off(now).is_none());
+    assert!(possession.holds.lock().hands_off_until(now).is_none());
     let pending = possession.holds.lock().pending(now, SECOND);
     assert_eq!(pending.map(|pending| pending.count), Some(0));
     assert!(!is_idle(&possessions, &possession.id), "somebody sees to it already");

@@ -71,15 +71,15 @@ fn a_lock_that_may_have_been_freed_or_is_lost_cannot_be_handed_off() {
     let story = Story::given_back(HOUR.into());
     let pending = story.pending().unwrap();
     story.holds().release_sent(pending, story.now);
-    assert_eq!(story.holds().can_hand_off(story.now), None, "a release is on its way");
+    assert_eq!(story.holds().hands_off_until(story.now), None, "a release is on its way");
     story.holds().release_not_executed(false);
-    assert!(story.holds().can_hand_off(story.now).is_some(), "it was not executed");
+    assert!(story.holds().hands_off_until(story.now).is_some(), "it was not executed");
     story.holds().release_sent(pending, story.now);
     story.holds().release_confirmed(pending);
-    assert_eq!(story.holds().can_hand_off(story.now), None);
+    assert_eq!(story.holds().hands_off_until(story.now), None);
     let story = Story::given_back(HOUR.into());
     story.lose(FoundBy::Release);
-    assert_eq!(story.holds().can_hand_off(story.now), None);
+    assert_eq!(story.holds().hands_off_until(story.now), None);
 }
 
 #[test]
@@ -129,9 +129,9 @@ fn a_hold_is_valid_for_as_long_as_redis_has_confirmed_and_never_beyond_its_own_l
 fn a_hold_that_soon_ends_is_not_handed_on() {
     let mut story = Story::given_back(Lease::Watchdog);
     story.now = valid_until(story.now, WATCHDOG) - LEAST;
-    assert!(story.holds().can_hand_off(story.now).is_some());
+    assert!(story.holds().hands_off_until(story.now).is_some());
     story.now += Duration::from_nanos(1);
-    assert_eq!(story.holds().can_hand_off(story.now), None);
+    assert_eq!(story.holds().hands_off_until(story.now), None);
 }
 
 /// What the request under way makes of the lease counts, whether or not it is executed.

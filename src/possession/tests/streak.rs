@@ -64,7 +64,7 @@ fn tokens_are_drawn_when_half_of_a_block_is_gone() {
 fn a_streak_of_hand_offs_ends_while_others_wait_and_only_then() {
     let mut story = Story::given_back(HOUR.into());
     story.config.max_handoffs = 3;
-    let over = |story: &Story| story.holds().streak_is_over(&story.config, story.now);
+    let over = |story: &Story| story.holds().turn_of_others(&story.config, story.now);
     for handoffs in 1..=5 {
         let (hold, _) = story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
         story.prolonged(story.prolong().expect("a lease"), 0);

@@ -3,6 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::sweep::SWEEP_FROM;
 
 const ALL: usize = usize::MAX;
 

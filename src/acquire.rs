@@ -303,6 +303,12 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
                         Some(tried) => tried.map_err(|error| error.after(trouble.take()))?,
                         None => return Ok(None),
                     };
+                    if let Tried::Refused { of, .. } = tried
+                        && of != waiting.of
+                    {
+                        let handle = &self.question.handles()[of];
+                        waiting.move_to(of, handle, self.until(), Reached::Answered(asked_at));
+                    }
                     if let Some(granted) = self.granted_outside(tried, asked_at) {
                         return Ok(Some(granted));
                     }

@@ -21,9 +21,9 @@ use crate::engine::Engine;
 use crate::error::{Error, Loss, Outcome};
 use crate::handle::Handle;
 use crate::join::join_all;
-use crate::lease::Lease;
+use crate::lease::{Lease, whole_millis};
 use crate::metrics::Series;
-use crate::possession::{AcquiredHold, Ask, FoundBy, Held, Leave};
+use crate::possession::{AcquiredHold, Ask, FoundBy, Held, Leave, Possession};
 use crate::protocol::{Acquired, Wanted};
 use crate::releaser::PossessionSession;
 use crate::token::TokenBlock;
@@ -76,10 +76,13 @@ async fn acquire_together(
     let mut had_a_part = false;
     loop {
         let granted = acquisition.acquire().await.map_err(|error| behind(error, had_a_part))?;
-        if granted.is_some() || !All::is_starved(&acquisition) {
+        let goes_on = acquisition.until().is_none_or(|until| clock::now() < until);
+        if granted.is_some() || !goes_on || !All::is_starved(&acquisition) {
             return Ok(granted);
         }
-        if let Some(granted) = acquisition.one_by_one().await? {
+        let granted = acquisition.one_by_one().await;
+        if let Some(granted) = granted.map_err(|error| behind(error, had_a_part))? {
+            All::has_acquired(&acquisition, &granted);
             return Ok(Some(granted));
         }
         had_a_part = true;
@@ -127,13 +130,16 @@ impl Acquisition<'_, All<'_>> {
     async fn one_by_one(&self) -> Result<Option<Vec<AcquiredHold>>, Error> {
         let All { handles, .. } = self.question;
         let many = u32::try_from(handles.len()).unwrap_or(u32::MAX);
-        // The lease of the first one must not end before the last one comes.
+        // The lease of the first one must not end before the last one comes. The watchdog renews none of them: a call
+        // that is not polled meanwhile keeps them no longer.
         let step = self.step().min(self.requested / many.saturating_mul(2));
+        let enough = (step * many).saturating_add(self.engine.config.command_timeout);
+        let lease = Lease::Fixed(whole_millis(enough.min(self.requested)));
         let mut taken = Taken { engine: self.engine, holds: Vec::new() };
         for handle in handles {
             let until = self.until().into_iter().fold(clock::now() + step, Instant::min);
             let one = One { handle, sides: None, recurs: false };
-            let one = acquire_one(self.engine, one, self.lease, Wait::Until(until));
+            let one = acquire_one(self.engine, one, lease, Wait::Until(until));
             match Box::pin(one).await.map_err(|error| taken.explain(error))? {
                 Some(hold) => taken.holds.push(hold),
                 None => return Ok(None),
@@ -141,7 +147,7 @@ impl Acquisition<'_, All<'_>> {
         }
         // All of them nest, and the lease of all counts from one request. With full hands this call waits for
         // nothing.
-        let tried = Box::pin(All::try_once(self, clock::now(), None, None)).await;
+        let Some(tried) = self.try_until(clock::now(), None, None).await else { return Ok(None) };
         let tried = tried.map_err(|error| taken.explain(error))?;
         drop(taken);
         Ok(match tried {
@@ -172,7 +178,8 @@ impl Acquisition<'_, All<'_>> {
             let answer = request.ask(self.requested).await;
             if let Err((of, refused)) = answer.map_err(|error| behind(error, before > 0))? {
                 asks_for.store(0, Ordering::Relaxed);
-                return self.refused(of, refused, deadline).await;
+                let possession = request.parts[of - request.first].0.possession();
+                return self.refused(of, possession, refused, deadline).await;
             }
         }
         asks_for.store(0, Ordering::Relaxed);
@@ -196,10 +203,12 @@ impl Acquisition<'_, All<'_>> {
         Ok(Some(Tried::Granted(granted)))
     }
 
-    /// Another owner has the lock of that handle, or the holds are gone on which a nested one was to stand.
+    /// Another owner has the lock of that handle, or the holds are gone on which a nested one of that possession was to
+    /// stand.
     async fn refused(
         &self,
         of: usize,
+        possession: &Possession,
         refused: Acquired,
         deadline: Instant,
     ) -> Result<Option<Tried<Vec<AcquiredHold>>>, Error> {
@@ -215,9 +224,7 @@ impl Acquisition<'_, All<'_>> {
             Acquired::Gone(loss) => loss,
             Acquired::Granted(_) => Loss::KeyGone,
         };
-        if let Some(possession) = handle.last() {
-            self.engine.losses.found_gone(&possession, FoundBy::NestedAcquire, loss);
-        }
+        self.engine.losses.found_gone(possession, FoundBy::NestedAcquire, loss);
         Ok(None)
     }
 

@@ -4,7 +4,8 @@ mod shards;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use redlatch::{Lease, Loss};
+use redlatch::{Lease, Loss, MultiLock};
+use tokio::sync::Notify;
 
 use crate::prelude::*;
 
@@ -300,6 +301,108 @@ fn who_had_a_part_when_it_failed_does_not_say_that_nothing_was_executed() {
             guard.unlock().await.unwrap();
         });
     }
+}
+
+/// Frees a lock and takes it back before a request can come.
+fn toggle(scene: &Scene, name: &str) {
+    scene.ask::<u64>(&["DEL", name]);
+    scene.ask::<u64>(&["PUBLISH", &channel(name), "0"]);
+    scene.ask::<u64>(&["HSET", name, "other:1", "1"]);
+}
+
+fn set_free(scene: &Scene, name: &str) {
+    scene.ask::<u64>(&["DEL", name]);
+    scene.ask::<u64>(&["PUBLISH", &channel(name), "0"]);
+}
+
+/// It has been refused often enough when its wait ends.
+#[test]
+fn a_call_whose_wait_is_over_takes_none_one_by_one() {
+    play(11, async |scene| {
+        let (_machine, ours) = client(scene, ms(50)).await;
+        scene.ask::<u64>(&["HSET", "b", "other:1", "1"]);
+        let all = ours.multi_lock(["a", "b"]);
+        // Its connections are made.
+        assert!(all.try_lock_now().await.unwrap().is_none());
+        let begun = Instant::now();
+        let wait = ms(4_000);
+        let waiting =
+            tokio::spawn(async move { all.try_lock(wait, Duration::from_secs(60)).await });
+        for _ in 0..20 {
+            sleep(ms(120)).await;
+            toggle(scene, "b");
+        }
+        sleep(begun + wait - Instant::now() - ms(1)).await;
+        assert!(!waiting.is_finished());
+        for _ in 0..500 {
+            sleep(ms(1)).await;
+            assert_eq!(held(scene), ["b"], "{:?}", begun.elapsed());
+        }
+        assert!(waiting.await.unwrap().unwrap().is_none());
+    });
+}
+
+/// Another call of its handle waits for the first of them meanwhile.
+#[test]
+fn who_takes_locks_one_by_one_has_other_calls_of_its_handle_nest() {
+    play(12, async |scene| {
+        let (_machine, ours) = client(scene, ms(2)).await;
+        scene.ask::<u64>(&["HSET", "b", "other:1", "1"]);
+        let all = Arc::new(ours.multi_lock(["a", "b"]));
+        let lock = |all: &Arc<MultiLock>| {
+            let all = all.clone();
+            tokio::spawn(async move { all.lock().await.unwrap() })
+        };
+        let first = lock(&all);
+        for _ in 0..20 {
+            sleep(ms(20)).await;
+            toggle(scene, "b");
+        }
+        scene.ask::<u64>(&["HSET", "a", "other:1", "1"]);
+        sleep(ms(800)).await;
+        toggle(scene, "b");
+        sleep(ms(50)).await;
+        set_free(scene, "a");
+        sleep(ms(20)).await;
+        assert_eq!(scene.holds("a").len(), 1);
+        assert!(
+            !scene.holds("a").contains_key("other:1"),
+            "it has the first one: that is the point"
+        );
+        let second = lock(&all);
+        sleep(ms(20)).await;
+        set_free(scene, "b");
+        let first = timeout(ms(100), first).await.expect("all").unwrap();
+        let second = timeout(ms(100), second).await.expect("they nest").unwrap();
+        first.unlock().await.unwrap();
+        second.unlock().await.unwrap();
+        assert!(held(scene).is_empty());
+    });
+}
+
+/// Somebody does something else in the same task.
+#[test]
+fn a_call_that_is_not_polled_keeps_what_it_has_for_no_longer_than_it_waits() {
+    play(13, async |scene| {
+        let (_machine, ours) = client(scene, ms(2)).await;
+        let (_other, theirs) = client(scene, ms(2)).await;
+        let all = ours.multi_lock(["a", "b"]);
+        let busy = Arc::new(Notify::new());
+        let is_busy = busy.clone();
+        let waiting = tokio::spawn(async move {
+            let mut call = std::pin::pin!(all.lock());
+            tokio::select! {
+                _ = &mut call => panic!("b is held"),
+                () = is_busy.notified() => sleep(ms(60_000)).await,
+            }
+        });
+        let guard = starve(scene, &theirs.lock("b"), &waiting).await;
+        busy.notify_one();
+        // Two thirds of the command timeout, and one command timeout.
+        timeout(ms(5_500), theirs.lock("a").lock()).await.expect("in time").unwrap();
+        guard.unlock().await.unwrap();
+        waiting.abort();
+    });
 }
 
 /// Sets over eight names in any order, with single locks nested in the wrong order beside them: 100,000 in the long form.

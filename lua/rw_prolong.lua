@@ -22,7 +22,8 @@
 -- The lease of one reader of several is that of its marker: the hash lasts as long as the longest.
 -- Beside a writer it lasts as long as the longer lease of the two: no client looks at the marker then.
 -- If it lasts for less now, a message says so: to all that wait in Redisson, and to the first two
--- clients in the queue, as fair_prolong does it.
+-- clients in the queue, as fair_prolong does it. These hear of the marker of one of several, too:
+-- the others may be gone when that ends.
 -- The first write is a PEXPIRE because Redis allows that when its memory is full. What follows the
 -- prolonging is called protected: it has happened.
 -- Why atomic: between "it is mine" and the new lease the old one may end and another
@@ -45,6 +46,10 @@ local is_alone = fields <= 2
 if is_alone or remaining < tonumber(lease) then
   redis.call('PEXPIRE', key, lease)
 end
+local before = remaining
+if marker and not is_alone then
+  before = redis.call('PTTL', marker)
+end
 if marker then
   if redis.call('PEXPIRE', marker, lease) == 0 then
     redis.call('SET', marker, 1, 'PX', lease)
@@ -61,8 +66,10 @@ pcall(function()
   -- Behind   fair
   local now = now_us()
   enter(now, age, ARGV[14])
-  if is_alone and (remaining < 0 or remaining > tonumber(lease) + 50) then
-    redis.pcall(ARGV[8], ARGV[7], marker and '0' or '1')
+  if (is_alone or marker) and (before == -1 or before > tonumber(lease) + 50) then
+    if is_alone then
+      redis.pcall(ARGV[8], ARGV[7], marker and '0' or '1')
+    end
     tell_end(lease)
   end
   oldest = oldest_foreign(now)

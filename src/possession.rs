@@ -25,7 +25,7 @@ use tokio::sync::Semaphore;
 
 use crate::lease::{Lease, Validity, valid_until};
 use crate::protocol::Names;
-use crate::token::{Drawn, FencingToken, TokenBlock};
+use crate::token::{FencingToken, TokenBlock};
 
 mod acquired_hold;
 mod ending;
@@ -47,6 +47,7 @@ pub(crate) use handoff::{Confirm, HandOff, LEAST, Prolong};
 pub(crate) use id::Id;
 pub(crate) use joint::{Held, Joint, Part};
 pub(crate) use lose::FoundBy;
+pub(crate) use pending::PendingRelease;
 pub(crate) use permit::Permit;
 pub(crate) use registry::Possessions;
 pub(crate) use renewal::Renewal;
@@ -146,18 +147,6 @@ pub(crate) enum Leaves {
     Nothing,
 }
 
-/// A release that Redis has not confirmed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PendingRelease {
-    pub(crate) count: u32,
-    /// The longest lease that is promised to a remaining hold, or for how long the key stays.
-    pub(crate) lease: Duration,
-    /// No hold remains, and the key stays all the same.
-    pub(crate) retains: bool,
-    /// If the lock has fencing tokens.
-    pub(crate) drawn: Option<Drawn>,
-}
-
 /// What few possessions have.
 #[derive(Default)]
 struct Rare {
@@ -181,6 +170,8 @@ struct Rare {
     readers: Option<Id>,
     /// Until when Redis may keep the lock for a lease that was longer: no request that makes it shorter is confirmed.
     kept_until: Option<Instant>,
+    /// A release that leaves holds, and a lease shorter than the default one, was sent and has not been answered.
+    shortening: bool,
 }
 
 #[derive(Default)]
@@ -378,8 +369,8 @@ impl HoldState {
         }
         if let Some(at) = self.live.iter().position(|live| live.number == hold) {
             let Hold { validity, .. } = self.live.swap_remove(at);
-            let is_shared = self.shared.is_some() && !self.live.is_empty();
-            if self.counted > 0 && !is_shared {
+            // Of others that read Redis hears nothing, unless their leases differ.
+            if self.counted > 0 && !(self.is_even() && !self.live.is_empty()) {
                 self.given_back.push(validity);
             }
         }

@@ -213,6 +213,7 @@ async fn send_release(
         let mut holds = possession.holds.lock();
         holds.hold_again_until(|| handoffs.released_names.held_until(names));
         let Some(pending) = holds.pending(now, handoffs.config.watchdog_timeout) else {
+            holds.nothing_is_pending();
             return Ok(Answered::default());
         };
         let (readers, kept) = (holds.readers(), holds.keep_beside_writer());
@@ -328,6 +329,7 @@ async fn release_in_background(
         let now = clock::now();
         let pending = possession.holds.lock().pending(now, config.watchdog_timeout).is_some();
         if !pending && !release.unanswered {
+            possession.holds.lock().nothing_is_pending();
             return jobs;
         }
         if now >= give_up {

@@ -184,13 +184,17 @@ impl Acquisition<'_, All<'_>> {
         }
         asks_for.store(0, Ordering::Relaxed);
         requests.sort_by_key(|request| request.first);
-        let parts = || requests.iter().flat_map(|request| &request.parts);
-        let is_over = |session: &PossessionSession<'_>| session.possession().holds.lock().is_over();
-        if parts().any(|(session, ask)| ask.count > 1 && is_over(session)) {
-            // The holds on which it was to stand were lost meanwhile.
+        let misses_one = |requests: &[Together<'_>]| {
+            requests.iter().flat_map(|one| &one.parts).any(nests_no_more)
+        };
+        // The holds on which a nested one was to stand may be lost by now.
+        if misses_one(&requests) {
             return Ok(None);
         }
         self.await_all_replicas(&mut requests).await?;
+        if misses_one(&requests) {
+            return Ok(None);
+        }
         let mut granted = Vec::with_capacity(handles.len());
         for request in &requests {
             for (handle, (session, ask)) in handles[request.all()].iter().zip(&request.parts) {
@@ -286,6 +290,11 @@ impl Question for All<'_> {
         refusals.load(Ordering::Relaxed) >= MANY
             && clock::now().saturating_duration_since(since) >= acquisition.step()
     }
+}
+
+/// Whether the holds are lost on which a nested one was to stand.
+fn nests_no_more((session, ask): &(PossessionSession<'_>, Ask)) -> bool {
+    ask.count > 1 && session.possession().holds.lock().is_over()
 }
 
 /// What is asked for by one request. Its drop undoes what Redis may have granted, behind the request, and

@@ -182,6 +182,9 @@ impl Acquisition<'_, One<'_>> {
             Acquired::Granted(_) if possession.holds.lock().is_over() => return Ok(None),
             Acquired::Granted(tokens) => {
                 self.await_replicas(&mut session).await?;
+                if session.possession().holds.lock().is_over() {
+                    return Ok(None);
+                }
                 let granted = self.granted(handle, session.possession(), ask, tokens, sent).into();
                 self.has_own_reader(&granted);
                 self.entered(handle, session.possession(), true);

@@ -5,7 +5,21 @@ use std::time::{Duration, Instant};
 use crate::lease::{Lease, valid_until, whole_millis};
 use crate::token::{Drawn, TokenBlock};
 
-use super::{Hold, HoldState, PendingRelease};
+use super::{Hold, HoldState};
+
+/// A release that Redis has not confirmed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PendingRelease {
+    pub(crate) count: u32,
+    /// The longest lease that is promised to a remaining hold, or for how long the key stays.
+    pub(crate) lease: Duration,
+    /// No hold remains, and the key stays all the same.
+    pub(crate) retains: bool,
+    /// If the lock has fencing tokens.
+    pub(crate) drawn: Option<Drawn>,
+    /// The lease is shorter than the default one.
+    shortens: bool,
+}
 
 impl HoldState {
     /// The pending release, if there is one.
@@ -29,6 +43,7 @@ impl HoldState {
             lease,
             retains: retention.is_some(),
             drawn: Drawn::of(self.token, self.tokens),
+            shortens: count > 0 && lease < watchdog_timeout,
         })
     }
 
@@ -73,12 +88,28 @@ impl HoldState {
             }
             self.shortens(pending.lease, now);
         }
+        if pending.shortens {
+            self.rare().shortening = true;
+        }
         before && pending.count == 0
+    }
+
+    /// Redis has nothing to hear of the holds that were given back: the readers that are left need the same.
+    pub(crate) fn nothing_is_pending(&mut self) {
+        if self.shared.is_some() && !self.awaits_answer() {
+            self.given_back.clear();
+        }
+    }
+
+    /// Whether Redis may yet execute a request that sets a shorter lease than a renewal does.
+    pub(super) fn is_shortening(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.shortening)
     }
 
     /// The request was not executed, so it cannot have freed anything.
     pub(crate) fn release_not_executed(&mut self, sent_before: bool) {
         self.freeing &= sent_before;
+        self.rare.iter_mut().for_each(|rare| rare.shortening = false);
         self.answered();
     }
 
@@ -86,7 +117,7 @@ impl HoldState {
     pub(crate) fn release_confirmed(&mut self, pending: PendingRelease) {
         self.counted = self.counted.min(pending.count);
         self.freeing = false;
-        self.rare.iter_mut().for_each(|rare| rare.kept_until = None);
+        self.rare.iter_mut().for_each(|rare| (rare.kept_until, rare.shortening) = (None, false));
         if pending.count == 0 {
             // It is given to no holder any more.
             self.tokens = TokenBlock::default();

@@ -56,6 +56,7 @@ impl HoldState {
             (Some(_), Some(_)) if self.unwritten_lease().is_some() => {
                 Renewal::NotBefore(now + period)
             }
+            (Some(_), Some(_)) if self.is_shortening() => Renewal::NotBefore(now + period / 8),
             (Some(until), Some(at)) if at + period <= now => {
                 self.renewing = true;
                 Renewal::Due { until }
@@ -118,11 +119,13 @@ impl HoldState {
         self.renewing = false;
     }
 
-    /// Redis confirmed a renewal that was sent at `sent`. False if it came too late.
+    /// Redis confirmed a renewal that was sent at `sent`. False if it came too late, or if Redis may have been asked for a
+    /// shorter lease since: then it says nothing.
     pub(crate) fn renewed(&mut self, sent: Instant, lease: Duration, now: Instant) -> bool {
         self.renewing = false;
-        if self.shortened >= Some(sent) {
-            return true;
+        let is_shorter = u128::from(self.lease) < lease.as_millis() || self.is_shortening();
+        if self.shortened >= Some(sent) && is_shorter {
+            return false;
         }
         self.renewed_at = self.renewed_at.max(Some(sent));
         let until = valid_until(sent, lease);

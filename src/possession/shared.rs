@@ -240,10 +240,16 @@ impl HoldState {
         self.shared.is_some() || self.readers().is_some()
     }
 
+    /// Whether these read, and with equal leases.
+    pub(super) fn is_even(&self) -> bool {
+        self.shared.as_ref().is_some_and(|shared| !shared.uneven)
+    }
+
     /// Whether readers are left after one was given back, so that Redis has nothing to hear.
     pub(super) fn is_shared_still(&self, now: Instant) -> bool {
-        let even = self.shared.as_ref().is_some_and(|shared| !shared.uneven);
-        even && !self.over && self.live.iter().any(|hold| hold.validity.check(now).is_some())
+        self.is_even()
+            && !self.over
+            && self.live.iter().any(|hold| hold.validity.check(now).is_some())
     }
 
     /// A guard gives its hold back. The last reader stays if it `may_stay`, and another one may join it. The watchdog

@@ -9,6 +9,7 @@ use crate::prelude::*;
 
 mod crowds;
 mod joint;
+mod leases;
 mod sides;
 mod tokens;
 

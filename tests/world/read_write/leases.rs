@@ -1,0 +1,107 @@
+//! Readers of one client whose leases differ.
+
+use redlatch::Loss;
+use redlatch::simulation::Fate;
+
+use super::*;
+
+const WATCHDOG: Duration = ms(3_000);
+
+async fn client(scene: &Scene, away: Duration) -> (Machine, LockClient) {
+    scene.client(away, LockClient::builder().watchdog_timeout(WATCHDOG)).await
+}
+
+/// Each release of a longer lease has Redis set a shorter one: what a renewal sets that is under way then may be of before.
+#[test]
+fn a_default_lease_is_renewed_beside_longer_ones_that_come_and_go() {
+    for away in [20, 50, 80].map(ms) {
+        play(1, async |scene| {
+            let (_machine, client) = client(scene, away).await;
+            let stays = client.read_write_lock("config").read().await.unwrap();
+            let others = client.read_write_lock("config");
+            let begun = Instant::now();
+            while begun.elapsed() < ms(60_000) {
+                let guard = others.read_with_lease(2 * WATCHDOG).await.unwrap();
+                guard.unlock().await.unwrap();
+                let left = stays.remaining();
+                assert!(left > WATCHDOG / 2, "{away:?}: {left:?} left after {:?}", begun.elapsed());
+            }
+            stays.unlock().await.unwrap();
+        });
+    }
+}
+
+/// The request that sets the shorter lease comes to Redis behind a renewal that was sent after it.
+#[test]
+fn no_reader_believes_a_renewal_that_a_shorter_lease_may_follow() {
+    play(2, async |scene| {
+        let (machine, client) = client(scene, ms(2)).await;
+        let (_other, other) = client_of_another(scene).await;
+        let lock = client.read_write_lock("config");
+        let first = lock.read().await.unwrap();
+        let long = lock.read_with_lease(2 * WATCHDOG).await.unwrap();
+        let short = lock.read_with_lease(ms(2_100)).await.unwrap();
+        drop(first);
+        sleep(ms(50)).await;
+        let begun = Instant::now();
+        scene.network.set_trap(&machine, scene.server, "EVALSHA", 0, Fate::HeldFor(ms(1_200)));
+        let unlocks = machine.spawn(async move { long.unlock().await });
+        sleep(ms(10)).await;
+        let joins = lock.read().await.unwrap();
+        assert_eq!(begun.elapsed(), ms(10), "it joins without a request: that is the point");
+        sleep(ms(1_240)).await;
+        assert_eq!(scene.network.fates().slow, 1, "it came late: that is the point");
+        // From now on the client hears nothing, and nothing of it arrives.
+        for direction in [Direction::Up, Direction::Down] {
+            scene.network.set_flow(&machine, scene.server, direction, Flow::Held);
+        }
+        let write = other.read_write_lock("config");
+        let guard = timeout(ms(5_000), write.write()).await.expect("no lease is longer").unwrap();
+        assert_eq!((joins.loss(), short.loss()), (Some(Loss::LeaseEnded), Some(Loss::LeaseEnded)));
+        guard.unlock().await.unwrap();
+        drop(unlocks);
+    });
+}
+
+async fn client_of_another(scene: &Scene) -> (Machine, LockClient) {
+    scene.client(ms(2), LockClient::builder()).await
+}
+
+/// Its release asks Redis, because the lease of the other one is shorter.
+#[test]
+fn who_gives_a_longer_lease_back_hears_that_the_lock_was_gone() {
+    play(3, async |scene| {
+        let (_machine, client) = client(scene, ms(2)).await;
+        let lock = client.read_write_lock("config");
+        let long = lock.read_with_lease(ms(60_000)).await.unwrap();
+        let short = lock.read_with_lease(ms(5_000)).await.unwrap();
+        scene.ask::<u64>(&["DEL", "config"]);
+        assert_eq!(long.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
+        assert!(short.is_lost());
+    });
+}
+
+/// Another client reads, too, until then.
+#[test]
+fn a_writer_hears_of_a_lease_that_became_shorter_and_ends_by_itself() {
+    play(4, async |scene| {
+        let (machine, dies) = client(scene, ms(2)).await;
+        let (_reads, reads) = client_of_another(scene).await;
+        let (_writes, writes) = client_of_another(scene).await;
+        let lock = dies.read_write_lock("config");
+        let long = lock.read_with_lease(ms(60_000)).await.unwrap();
+        let short = lock.read_with_lease(ms(2_000)).await.unwrap();
+        let stays = reads.read_write_lock("config").read_with_lease(ms(60_000)).await.unwrap();
+        let begun = Instant::now();
+        let lock = writes.read_write_lock("config");
+        let writer = tokio::spawn(async move { lock.write().await });
+        sleep(ms(100)).await;
+        long.unlock().await.unwrap();
+        machine.crash();
+        drop(short);
+        sleep(ms(3_000) - begun.elapsed()).await;
+        stays.unlock().await.unwrap();
+        let guard = timeout(ms(500), writer).await.expect("nobody reads").unwrap().unwrap();
+        guard.unlock().await.unwrap();
+    });
+}

@@ -166,12 +166,15 @@ impl Handoffs {
                     }
                     let now = clock::now();
                     let longest = prolong.lease.saturating_add(self.config.command_timeout);
-                    let waits_until =
-                        *unanswered.get_or_insert(asked) + self.config.command_timeout;
-                    if now < call.deadline || now >= waits_until {
+                    let timeout = self.config.command_timeout;
+                    let (since, many) = *unanswered.get_or_insert((asked, prolong.confirms));
+                    if call.patience == timeout
+                        || error.kind() != ErrorKind::Unavailable
+                        || now >= since + timeout
+                    {
                         // Else the next try may tell those who wait for it, in their time.
                         unanswered = None;
-                        self.failed(possession, prolong.confirms, &error);
+                        self.failed(possession, many, &error);
                     }
                     if now >= *give_up.get_or_insert_with(|| now + longest) {
                         // Nothing goes behind the last try, which may be under way. Who came since hears that, too.

@@ -152,8 +152,14 @@ impl Possessions {
             if missed.is_none() && registered.stays(number, clock::now()) {
                 return None;
             }
+            let is_it =
+                |one: &Arc<Possession>| *one.id == *holder && one.names.key() == names.key();
             let known = registered.entries.get(&number).and_then(Weak::upgrade);
-            if known.as_ref().is_some_and(|known| known.names.key() != names.key()) {
+            // Two servers may have made the same one, for different locks.
+            let is_known = known.as_ref().is_some_and(is_it);
+            let is_grant = number.cast_signed() < 0;
+            if is_grant && !is_known && (known.is_some() || registered.all().any(|one| is_it(&one)))
+            {
                 return None;
             }
             known.unwrap_or_else(|| {
@@ -184,8 +190,7 @@ impl Possessions {
 
     /// The last reference to one of them is not dropped under the mutex.
     pub(super) fn all(&self) -> Vec<Arc<Possession>> {
-        let registered = self.registered.lock();
-        registered.entries.values().filter_map(Weak::upgrade).collect()
+        self.registered.lock().all().collect()
     }
 
     fn made(self: &Arc<Self>, names: Arc<Names>, id: Id) -> Arc<Possession> {
@@ -212,6 +217,10 @@ fn number_of(id: &Id) -> Option<u64> {
 }
 
 impl Registered {
+    fn all(&self) -> impl Iterator<Item = Arc<Possession>> {
+        self.entries.values().filter_map(Weak::upgrade)
+    }
+
     /// That possession with another id, if it has ended and nothing else refers to it.
     fn begin_again(
         &mut self,

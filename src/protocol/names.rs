@@ -123,7 +123,7 @@ impl Names {
     }
 
     /// The client whose channel it is; empty if it has none of its own.
-    pub(super) fn client(&self) -> &str {
+    pub(crate) fn client(&self) -> &str {
         if self.own_channel { &self.channel[self.channel.len() - CLIENT..] } else { "" }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use redlatch::Loss;
-use redlatch::simulation::Fate;
+use redlatch::simulation::{Fate, State};
 use redlatch::test_util::Redis;
 use tokio_test::task::Spawn;
 
@@ -440,6 +440,34 @@ fn a_lock_that_came_with_a_message_outlives_a_half_open_connection() {
         assert_eq!(scene.network.fates().held, 1, "it vanished: that is the point");
         assert!(lost.is_err(), "{lost:?}");
         guard.unlock().await.expect("a release");
+    });
+}
+
+/// Redis is loading for a moment, and the lease of the lock is that of its grant still.
+#[test]
+fn an_unlock_that_hands_over_waits_for_redis_as_long_as_any_command_may_take() {
+    play(0, async |scene| {
+        let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
+        let (_, other) = scene.client(AWAY, LockClient::builder()).await;
+        let before = other.fair_lock(TURN).lock().await.expect("the lock");
+        let next = [client.fair_lock(TURN), client.fair_lock(TURN)];
+        let [first, second] = next.map(|lock| machine.spawn(async move { lock.lock().await }));
+        sleep(ms(100)).await;
+        let set = |loading| {
+            scene.network.at(scene.server, |server, _| server.set(State::Loading, loading))
+        };
+        before.unlock().await.expect("a release");
+        let guard = first.await.expect("no panic").expect("the lock");
+        set(true);
+        let begun = Instant::now();
+        let unlocked = machine.spawn(async move { guard.unlock().await });
+        let second = second.await.expect("no panic").expect("the lock");
+        sleep(ms(500)).await;
+        assert!(!unlocked.is_finished(), "after {:?}", begun.elapsed());
+        set(false);
+        let unlocked = unlocked.await.expect("no panic");
+        assert!(unlocked.is_ok(), "{unlocked:?} after {:?}", begun.elapsed());
+        second.unlock().await.expect("a release");
     });
 }
 

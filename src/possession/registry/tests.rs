@@ -87,7 +87,10 @@ fn w26_one_that_redis_has_made_is_idle_if_it_was_heard_of_and_has_ended() {
     assert!(claims(7, Some(7)) && claims(6, Some(7)));
     let granted = possessions.granted(Arc::new(Names::new("", "other")), &id(5)).expect("a grant");
     assert!(!claims(5, Some(7)), "that is another lock");
+    let same = possessions.granted(names(), &id(5)).expect("a grant, by another server");
     drop(granted);
+    assert!(!claims(5, Some(7)), "this client has it, under another number");
+    drop(same);
     let granted = possessions.granted(names(), &id(5)).expect("a grant");
     granted.holds.lock().granted_by_message(SECOND, clock::now() + SECOND, TokenBlock::default());
     assert!(!claims(5, Some(7)), "this client has it");

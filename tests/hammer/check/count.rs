@@ -145,8 +145,8 @@ pub(crate) fn once(history: &History) -> Vec<Violation> {
         // Whether there may be any at all is for another rule.
         if most > 0 && sample.count > most {
             let what = format!(
-                "name {}: the server counts {} holds where there can be {most}",
-                sample.key, sample.count
+                "name {}: the server counts {} holds of possession {} where there can be {most}",
+                sample.key, sample.count, sample.owner.1
             );
             let mut violation = Violation::new("H10", what, (sample.t0, sample.t1));
             let calls = history.acquires.iter().filter(|acquire| {

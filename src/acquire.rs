@@ -303,11 +303,8 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
                         Some(tried) => tried.map_err(|error| error.after(trouble.take()))?,
                         None => return Ok(None),
                     };
-                    if let Tried::Refused { of, .. } = tried
-                        && of != waiting.of
-                    {
-                        let handle = &self.question.handles()[of];
-                        waiting.move_to(of, handle, self.until(), Reached::Answered(asked_at));
+                    if let Tried::Refused { of, .. } = tried {
+                        self.wait_for(of, Reached::Answered(asked_at), waiting);
                     }
                     if let Some(granted) = self.granted_outside(tried, asked_at) {
                         return Ok(Some(granted));
@@ -350,17 +347,15 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
                 *trouble = None;
                 if of == waiting.of {
                     waiting.record_refusal(remaining, holder);
-                } else {
-                    let handle = &self.question.handles()[of];
-                    waiting.move_to(of, handle, self.until(), Reached::Answered(asked_at));
                 }
+                self.wait_for(of, Reached::Answered(asked_at), waiting);
                 Q::is_starved(self).then_some(Ok(None))
             }
             Some(Err(error)) => {
                 let is_outage = error.kind() == ErrorKind::Unavailable;
                 // Others wait for the other locks, whose server may answer.
-                if is_outage && asks_for != waiting.of {
-                    waiting.move_to(asks_for, asked, self.until(), Reached::Silent(asked_at));
+                if is_outage {
+                    self.wait_for(asks_for, Reached::Silent(asked_at), waiting);
                 }
                 let waits = is_outage && waiting.record_failure(PAUSE);
                 let error = error.after(trouble.take());

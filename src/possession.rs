@@ -370,7 +370,7 @@ impl HoldState {
         if let Some(at) = self.live.iter().position(|live| live.number == hold) {
             let Hold { validity, .. } = self.live.swap_remove(at);
             // Of others that read Redis hears nothing, unless their leases differ.
-            if self.counted > 0 && !(self.is_even() && !self.live.is_empty()) {
+            if self.counted > 0 && (self.live.is_empty() || !self.is_even()) {
                 self.given_back.push(validity);
             }
         }

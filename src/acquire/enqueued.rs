@@ -9,6 +9,8 @@ use crate::engine::Engine;
 use crate::handle::Handle;
 use crate::wait::{Reached, Registration};
 
+use super::{Acquisition, Question};
+
 /// A registration in the wait queue of one of the locks. Its drop gives back a lock that was handed off meanwhile.
 pub(super) struct Enqueued<'a> {
     registration: Registration<'a>,
@@ -30,7 +32,7 @@ impl<'a> Enqueued<'a> {
 
     /// Waits for the lock of that handle: when Redis was asked for all, another owner had it, or the request for it
     /// was not answered. Nothing is held meanwhile.
-    pub(super) fn move_to(
+    fn move_to(
         &mut self,
         of: usize,
         handle: &Arc<Handle>,
@@ -39,6 +41,15 @@ impl<'a> Enqueued<'a> {
     ) {
         self.of = of;
         self.registration.move_to(handle, until, reached);
+    }
+}
+
+impl<Q: Question> Acquisition<'_, Q> {
+    /// Has the call wait for that lock, unless it does.
+    pub(super) fn wait_for(&self, of: usize, reached: Reached, waiting: &mut Enqueued<'_>) {
+        if of != waiting.of {
+            waiting.move_to(of, &self.question.handles()[of], self.until(), reached);
+        }
     }
 }
 

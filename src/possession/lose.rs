@@ -44,7 +44,7 @@ impl Possession {
             // executed still: if it is dropped, its undo stays pending.
             let counted = holds.counted;
             let has_permit = beside && self.is_permit_taken();
-            let under_way = has_permit && holds.awaits_answer();
+            let under_way = has_permit && holds.has_unanswered();
             // A release of everything may be what the request found.
             let lost = if beside && holds.freeing {
                 holds.lose_live()

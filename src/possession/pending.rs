@@ -96,7 +96,7 @@ impl HoldState {
 
     /// Redis has nothing to hear of the holds that were given back: the readers that are left need the same.
     pub(crate) fn nothing_is_pending(&mut self) {
-        if self.shared.is_some() && !self.awaits_answer() {
+        if self.shared.is_some() && !self.has_unanswered() {
             self.given_back.clear();
         }
     }

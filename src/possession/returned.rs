@@ -39,7 +39,7 @@ impl HoldState {
     }
 
     /// Whether a request that is under way, if one is, is about any of them.
-    pub(super) fn awaits_answer(&self) -> bool {
+    pub(super) fn has_unanswered(&self) -> bool {
         self.asked > 0 || self.rare.as_ref().is_some_and(|rare| rare.unanswered > 0)
     }
 

@@ -319,7 +319,7 @@ fn set_free(scene: &Scene, name: &str) {
 #[test]
 fn a_call_whose_wait_is_over_takes_none_one_by_one() {
     play(11, async |scene| {
-        let (_machine, ours) = client(scene, ms(50)).await;
+        let (_machine, ours) = client(scene, ms(10)).await;
         scene.ask::<u64>(&["HSET", "b", "other:1", "1"]);
         let all = ours.multi_lock(["a", "b"]);
         // Its connections are made.
@@ -329,7 +329,7 @@ fn a_call_whose_wait_is_over_takes_none_one_by_one() {
         let waiting =
             tokio::spawn(async move { all.try_lock(wait, Duration::from_secs(60)).await });
         for _ in 0..20 {
-            sleep(ms(120)).await;
+            sleep(ms(30)).await;
             toggle(scene, "b");
         }
         sleep(begun + wait - Instant::now() - ms(1)).await;
@@ -399,7 +399,8 @@ fn a_call_that_is_not_polled_keeps_what_it_has_for_no_longer_than_it_waits() {
         let guard = starve(scene, &theirs.lock("b"), &waiting).await;
         busy.notify_one();
         // Two thirds of the command timeout, and one command timeout.
-        timeout(ms(5_500), theirs.lock("a").lock()).await.expect("in time").unwrap();
+        let a = timeout(ms(5_500), theirs.lock("a").lock()).await.expect("in time").unwrap();
+        a.unlock().await.unwrap();
         guard.unlock().await.unwrap();
         waiting.abort();
     });

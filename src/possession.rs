@@ -170,8 +170,8 @@ struct Rare {
     readers: Option<Id>,
     /// Until when Redis may keep the lock for a lease that was longer: no request that makes it shorter is confirmed.
     kept_until: Option<Instant>,
-    /// A release that leaves holds, and a lease shorter than the default one, was sent and has not been answered.
-    shortening: bool,
+    /// So many releases that leave holds, and a lease shorter than the default one, were sent and have not been answered.
+    shortening: u32,
 }
 
 #[derive(Default)]

@@ -66,6 +66,7 @@ async fn look(names: Arc<Names>, router: Arc<Router>, handoffs: Arc<Handoffs>) {
     for _ in 0..TRIES {
         let mut call = Call::new(&router, clock::now() + handoffs.config.command_timeout);
         match call.inspect(&names, "").await {
+            Ok(Some(inspected)) if handoffs.possessions.has(&inspected.holder) => return,
             Ok(Some(inspected)) if is_grant(&inspected.holder, &names) && seen.is_none() => {
                 // That server may have made it just now, by a clock that is behind: then its message has yet to come.
                 seen = Some(inspected.holder);

@@ -234,7 +234,7 @@ async fn send_release(
     let (released, repeated) = match answer {
         Err(error) => {
             if error.outcome() == Outcome::NotExecuted {
-                possession.holds.lock().release_not_executed(sent_before);
+                possession.holds.lock().release_not_executed(pending, sent_before);
             }
             return Err(error);
         }

@@ -37,7 +37,9 @@ impl HoldState {
         let count = if lease.is_some() { self.live_count() } else { 0 };
         let retention = if lease.is_none() { self.retention(now) } else { None };
         let lease = lease.or(retention).unwrap_or(Duration::from_millis(1));
-        let shortens = self.keeps_too_long(promised, now);
+        // Nobody else tells Redis of a reader that joined while a request was on its way that was never answered.
+        let is_unsure = self.shared.is_some() && (self.is_shortening() || self.has_unanswered());
+        let shortens = self.keeps_too_long(promised, now) || is_unsure && count > 0;
         (self.counted > count || shortens).then_some(PendingRelease {
             count,
             lease,
@@ -89,7 +91,7 @@ impl HoldState {
             self.shortens(pending.lease, now);
         }
         if pending.shortens {
-            self.rare().shortening = true;
+            self.rare().shortening += 1;
         }
         before && pending.count == 0
     }
@@ -103,13 +105,15 @@ impl HoldState {
 
     /// Whether Redis may yet execute a request that sets a shorter lease than a renewal does.
     pub(super) fn is_shortening(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.shortening)
+        self.rare.as_ref().is_some_and(|rare| rare.shortening > 0)
     }
 
     /// The request was not executed, so it cannot have freed anything.
-    pub(crate) fn release_not_executed(&mut self, sent_before: bool) {
+    pub(crate) fn release_not_executed(&mut self, pending: PendingRelease, sent_before: bool) {
         self.freeing &= sent_before;
-        self.rare.iter_mut().for_each(|rare| rare.shortening = false);
+        if pending.shortens {
+            self.rare().shortening -= 1;
+        }
         self.answered();
     }
 
@@ -117,7 +121,7 @@ impl HoldState {
     pub(crate) fn release_confirmed(&mut self, pending: PendingRelease) {
         self.counted = self.counted.min(pending.count);
         self.freeing = false;
-        self.rare.iter_mut().for_each(|rare| (rare.kept_until, rare.shortening) = (None, false));
+        self.rare.iter_mut().for_each(|rare| (rare.kept_until, rare.shortening) = (None, 0));
         if pending.count == 0 {
             // It is given to no holder any more.
             self.tokens = TokenBlock::default();

@@ -181,6 +181,14 @@ impl Possessions {
         Some((possession, permit))
     }
 
+    /// Whether that is a possession of this client that is not idle.
+    pub(crate) fn has(&self, holder: &str) -> bool {
+        let number = self.number(holder, u64::MAX);
+        let known =
+            number.and_then(|number| self.registered.lock().entries.get(&number)?.upgrade());
+        known.is_some_and(|known| *known.id == *holder && !known.holds.lock().is_idle())
+    }
+
     /// The possessions that hold a lock now, of those locks whose keys `of` accepts.
     pub(crate) fn holders(&self, of: &dyn Fn(&str) -> bool, now: Instant) -> Vec<Arc<Possession>> {
         let mut all = self.all();

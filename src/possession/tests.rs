@@ -286,7 +286,7 @@ fn a_release_of_everything_that_was_never_answered_may_be_what_freed_the_lock() 
     let all = holds.pending(now, WATCHDOG).unwrap();
     assert!(!holds.release_sent(all, now));
     assert!(holds.release_sent(all, now));
-    holds.release_not_executed(false);
+    holds.release_not_executed(all, false);
     assert!(!holds.release_sent(all, now), "it is known not to have been executed");
     holds.release_confirmed(all);
     assert!(!holds.release_sent(all, now), "it was answered");

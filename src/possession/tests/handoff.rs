@@ -72,7 +72,7 @@ fn a_lock_that_may_have_been_freed_or_is_lost_cannot_be_handed_off() {
     let pending = story.pending().unwrap();
     story.holds().release_sent(pending, story.now);
     assert_eq!(story.holds().hands_off_until(story.now), None, "a release is on its way");
-    story.holds().release_not_executed(false);
+    story.holds().release_not_executed(pending, false);
     assert!(story.holds().hands_off_until(story.now).is_some(), "it was not executed");
     story.holds().release_sent(pending, story.now);
     story.holds().release_confirmed(pending);

@@ -19,8 +19,8 @@ fn a_hold_is_lost_only_if_no_unanswered_release_was_about_it() {
     let pending = gives_back(answered);
     story.holds().release_confirmed(pending);
     gives_back(unanswered);
-    gives_back(refused);
-    story.holds().release_not_executed(false);
+    let pending = gives_back(refused);
+    story.holds().release_not_executed(pending, false);
     gives_back(alone);
     // This one was sent once, and has found nothing.
     story.holds().answered();

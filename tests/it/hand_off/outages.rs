@@ -71,14 +71,15 @@ async fn a_hand_off_that_is_stuck_does_not_carry_later_holders_along() {
     let scene = Scene::with(&[], |options| options.command_timeout(ms(2_500))).await;
     let guard = scene.client.lock("stuck").lock_with_lease(ms(700)).await.unwrap();
     let mut next = Waiter::first(&scene, "stuck", LOCK).await;
-    let held = {
-        scene.proxy.plan("EVALSHA", 1, crate::support::Fault::BlackHole);
-        scene.proxy.faults()
-    };
+    // The client tells Redis of it on one connection after the other while the lease lasts.
+    let vanishes = crate::support::Fault::BlackHole;
+    (1..=50).for_each(|nth| scene.proxy.plan("EVALSHA", nth, vanishes));
+    let held = scene.proxy.faults();
     drop(guard);
     let lost = next.has();
     scene.until_held(held).await;
     soon("the deadline", lost.lost()).await;
+    assert!(scene.proxy.give_up(vanishes) > 0);
 
     let later = scene.client.lock("stuck");
     let guard = loop {

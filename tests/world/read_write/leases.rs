@@ -63,6 +63,36 @@ fn no_reader_believes_a_renewal_that_a_shorter_lease_may_follow() {
     });
 }
 
+/// Another reader joined before the answer, which nobody heard: no lease is to be made shorter any more.
+#[test]
+fn a_release_that_was_dropped_keeps_no_later_reader_from_being_renewed() {
+    for in_background in [false, true] {
+        play(5, async |scene| {
+            let (machine, client) = client(scene, ms(2)).await;
+            let lock = client.read_write_lock("config");
+            let first = lock.read().await.unwrap();
+            let short = lock.read_with_lease(ms(2_500)).await.unwrap();
+            sleep(ms(50)).await;
+            let lost = if in_background { Fate::AnswerLost } else { Fate::HeldFor(ms(100)) };
+            scene.network.set_trap(&machine, scene.server, "EVALSHA", 0, lost);
+            let unlocks = machine.spawn(async move {
+                match in_background {
+                    true => drop(first),
+                    false => first.unlock().await.unwrap(),
+                }
+            });
+            sleep(ms(10)).await;
+            let begun = Instant::now();
+            let joins = lock.read().await.unwrap();
+            assert_eq!(begun.elapsed(), ms(0), "it joins without a request: that is the point");
+            unlocks.abort();
+            assert!(timeout(3 * WATCHDOG, joins.lost()).await.is_err(), "{:?}", joins.loss());
+            joins.unlock().await.unwrap();
+            drop(short);
+        });
+    }
+}
+
 async fn client_of_another(scene: &Scene) -> (Machine, LockClient) {
     scene.client(ms(2), LockClient::builder()).await
 }

@@ -142,7 +142,10 @@ impl World {
                 let ask = *ask;
                 self.holds().not_executed(ask);
             }
-            Some(What::Release { .. }) => self.holds().release_not_executed(self.freeing),
+            Some(What::Release { pending, .. }) => {
+                let pending = *pending;
+                self.holds().release_not_executed(pending, self.freeing);
+            }
             _ => {}
         }
         self.give_up(false);

@@ -335,7 +335,7 @@ async fn release_in_background(
         if now >= give_up {
             if pending {
                 tracing::debug!(name = %possession.names.key(), owner = %possession.id,
-                    "a release could not be confirmed; its lease has ended");
+                    "a release could not be confirmed within its lease");
             }
             // Nothing goes behind the last try, which may be under way.
             if let Some(connection) = release.connection.take() {

@@ -344,7 +344,8 @@ impl HoldState {
         // While no handle is inside, nothing but this has set the lease since.
         let before = self.until.filter(|_| !self.live.is_empty());
         self.until = before.max(Some(until));
-        self.rare.iter_mut().for_each(|rare| rare.kept_until = None);
+        // A release that was sent before has been executed, or never will be.
+        self.rare.iter_mut().for_each(|rare| (rare.kept_until, rare.shortening) = (None, 0));
         let confirms = self.take_confirms(prolong.confirms);
         let handed = self.handed();
         handed.ahead = prolong.ahead;

@@ -112,7 +112,8 @@ impl HoldState {
     pub(crate) fn release_not_executed(&mut self, pending: PendingRelease, sent_before: bool) {
         self.freeing &= sent_before;
         if pending.shortens {
-            self.rare().shortening -= 1;
+            let rare = self.rare();
+            rare.shortening = rare.shortening.saturating_sub(1);
         }
         self.answered();
     }

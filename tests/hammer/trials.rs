@@ -66,6 +66,7 @@ pub(crate) fn all() -> Vec<Trial> {
         liveness::trials::a_crash_blocks_for_its_lease_and_no_longer,
         notice::trials::a_notice_at_the_deadline_is_in_time,
         notice::trials::a_late_notice_is_found_unless_the_process_stood_still,
+        notice::trials::whose_key_is_taken_away_after_a_renewal_is_told_when_that_is_known,
         notice::trials::what_held_up_less_than_one_lease_is_no_reason_for_its_end,
         notice::trials::belief_after_the_deadline_or_a_loss_is_found,
         notice::trials::a_loss_before_the_deadline_needs_a_reason,

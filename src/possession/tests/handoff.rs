@@ -357,3 +357,20 @@ fn nothing_is_renewed_while_a_request_for_a_shorter_lease_is_under_way() {
     let found = story.renewal(LAST);
     assert!(!matches!(found, Renewal::Due { .. }), "{found:?}");
 }
+
+/// Nobody has answered it, and what Redis hears of the hand-off comes behind it.
+#[test]
+fn a_release_that_set_a_shorter_lease_keeps_no_next_holder_from_being_renewed() {
+    let mut story = Story::new();
+    let (first, _) = story.grant(Lease::Watchdog);
+    let (short, _) = story.grant((WATCHDOG / 2).into());
+    let pending = story.give_back(first).expect("a release");
+    story.holds().release_sent(pending, story.now);
+    story.give_back(short);
+    story.hand_off(NEXT, Lease::Watchdog).expect("a hand-off");
+    story.holds().claimed();
+    let prolong = story.prolong().expect("another lease");
+    story.prolonged(prolong, 0);
+    story.now += WATCHDOG / 2;
+    assert!(matches!(story.renewal(NEXT), Renewal::Due { .. }));
+}

@@ -30,7 +30,12 @@ pub(crate) fn in_time(history: &History) -> Vec<Violation> {
         }
         let Some(loss) = hold.loss.filter(|loss| loss.noticed) else { continue };
         let pauses = pauses[usize::from(hold.id.0)].disturbed(hold.last_true, loss.t);
-        if loss.t > hold.deadline_high + late(history, hold) + pauses {
+        // Then it may have been renewed since anybody looked, and the loss is that of its key.
+        let taken_away = hold.watched
+            && history
+                .tampering()
+                .any(|(key, _, t1)| hold.has(key) && (hold.last_true..=loss.t).contains(&t1));
+        if loss.t > hold.deadline_high + late(history, hold) + pauses && !taken_away {
             let late = (loss.t - hold.deadline_high) / MS;
             wrong(&format!("was told of its loss {late} ms after the deadline"), loss.t);
         }
@@ -203,6 +208,20 @@ pub(crate) mod trials {
         assert_eq!(in_time(&history)[0].rule, "H8");
         history.processes[0].gaps = vec![(900 * MS, 1050 * MS)];
         assert_eq!(in_time(&history), []);
+    }
+
+    pub(crate) fn whose_key_is_taken_away_after_a_renewal_is_told_when_that_is_known() {
+        let mut hold = held(0, 10).lost_at(1100);
+        hold.watched = true;
+        let mut history = history(vec![hold]);
+        let (inv, ret) = (1050 * MS, 1060 * MS);
+        history.forced = vec![Forced { key: KEY, inv, ret, freed: true }];
+        assert_eq!(in_time(&history), []);
+        history.forced[0].ret = 1150 * MS;
+        assert_eq!(in_time(&history)[0].rule, "H8");
+        history.forced[0].ret = ret;
+        history.acquires[0].watched = false;
+        assert_eq!(in_time(&history)[0].rule, "H8");
     }
 
     pub(crate) fn what_held_up_less_than_one_lease_is_no_reason_for_its_end() {

@@ -146,7 +146,11 @@ impl Calls<'_> {
                         Outcome::Cancelled => calm.disturbed(release.inv, reader.ret) > 0,
                         _ => true,
                     });
-                    let over = release.is_some_and(|release| call.deadline < release.ret);
+                    // Its lease may have ended before the release came to the server.
+                    let over = release.is_some_and(|release| match release.outcome {
+                        Outcome::Cancelled => !call.watched && call.deadline < reader.ret,
+                        _ => call.deadline < release.ret,
+                    });
                     // The answer to an earlier request of it may have been lost.
                     let asked = from <= call.ret && calm.disturbed(call.inv, call.ret) > 0;
                     let is_last = last.is_some_and(|last| last.owner == call.owner);
@@ -256,6 +260,13 @@ pub(crate) mod trials {
         }
         for outcome in [Some(Outcome::Lost), Some(Outcome::Unknown), None] {
             assert_eq!(after(outcome), 0, "{outcome:?}");
+        }
+        let mut writer = wrote(0, 10, 5);
+        (writer.deadline, writer.deadline_high) = (30 * MS, 30 * MS);
+        writer.release = writer.release.map(|it| Release { outcome: Outcome::Cancelled, ..it });
+        for (watched, wrong) in [(false, 0), (true, 1)] {
+            let writer = Acquire { watched, ..writer.clone() };
+            assert_eq!(found(&[writer, read(1, 50, 8)], |_| {}), wrong, "its lease has ended");
         }
         let dropped = |ended, inv| of(asked(2, inv).ended(ended, inv + 3), false, 0);
         let with = |call| found(&[wrote(0, 10, 5), call, read(1, 50, 8)], |_| {});

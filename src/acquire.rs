@@ -279,6 +279,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
                 Next::Handed(granted) if granted.validity.is_lost() => {
                     waiting.join_again(limits.until);
                     self.engine.releaser.give_back(&granted);
+                    self.engine.watchdog.watch(waiting.handle());
                 }
                 Next::Handed(granted) => {
                     self.claimed(waiting.handle(), &granted);

@@ -82,10 +82,10 @@ impl Handoffs {
             return None;
         }
         let now = clock::now();
-        let streak = {
+        let (streak, left) = {
             let holds = possession.holds.lock();
             holds.hands_off_until(now)?;
-            holds.streak(now)
+            (holds.streak(now), holds.key_left(now))
         };
         if let Some(effects) = self.turn_ends(possession, now) {
             self.waiters.run(effects);
@@ -94,7 +94,7 @@ impl Handoffs {
         let longest = self.config.command_timeout.saturating_add(LONGEST_PAUSE);
         let turn = streak.is_within(self.config.fair_turn, now);
         let (waiter, (granted, settle), effects) =
-            self.waiters.take_next(names, turn, longest, now, |waiter| {
+            self.waiters.take_next(names, turn, longest, left, now, |waiter| {
                 if waiter.handle.kind.is_shared() {
                     // A writer has the lock: Redis has to hear that readers come.
                     return None;

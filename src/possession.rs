@@ -367,6 +367,7 @@ impl HoldState {
             self.rare.iter_mut().for_each(|rare| rare.lost.retain(|(number, _)| *number != hold));
             return false;
         }
+        self.ends_unclaimed(hold);
         if let Some(at) = self.live.iter().position(|live| live.number == hold) {
             let Hold { validity, .. } = self.live.swap_remove(at);
             // Of others that read Redis hears nothing, unless their leases differ.

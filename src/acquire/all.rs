@@ -192,14 +192,16 @@ impl Acquisition<'_, All<'_>> {
             return Ok(None);
         }
         self.await_all_replicas(&mut requests).await?;
-        if misses_one(&requests) {
-            return Ok(None);
-        }
         let mut granted = Vec::with_capacity(handles.len());
         for request in &requests {
             for (handle, (session, ask)) in handles[request.all()].iter().zip(&request.parts) {
                 let (possession, tokens) = (session.possession(), TokenBlock::default());
-                granted.push(self.granted(handle, possession, *ask, tokens, request.sent));
+                let Some(hold) = self.granted(handle, possession, *ask, tokens, request.sent)
+                else {
+                    granted.iter().for_each(|hold| self.engine.releaser.give_back(hold));
+                    return Ok(None);
+                };
+                granted.push(hold);
             }
         }
         let (session, ask) = &requests[0].parts[0];

@@ -182,10 +182,8 @@ impl Acquisition<'_, One<'_>> {
             Acquired::Granted(_) if possession.holds.lock().is_over() => return Ok(None),
             Acquired::Granted(tokens) => {
                 self.await_replicas(&mut session).await?;
-                if session.possession().holds.lock().is_over() {
-                    return Ok(None);
-                }
-                let granted = self.granted(handle, session.possession(), ask, tokens, sent).into();
+                let granted = self.granted(handle, session.possession(), ask, tokens, sent);
+                let Some(granted) = granted.map(Held::from) else { return Ok(None) };
                 self.has_own_reader(&granted);
                 self.entered(handle, session.possession(), true);
                 return Ok(Some(Tried::Granted(granted)));
@@ -224,8 +222,8 @@ impl Acquisition<'_, One<'_>> {
             match acquired {
                 Acquired::Granted(tokens) => {
                     self.await_replicas(&mut session).await?;
-                    let granted =
-                        self.granted(handle, session.possession(), ask, tokens, sent).into();
+                    let granted = self.granted(handle, session.possession(), ask, tokens, sent);
+                    let Some(granted) = granted.map(Held::from) else { return Ok(None) };
                     self.has_own_reader(&granted);
                     self.entered(handle, session.possession(), false);
                     return Ok(Some(Tried::Granted(granted)));
@@ -311,7 +309,8 @@ impl<Q> Acquisition<'_, Q> {
         Ok((acquired, sent, news.clock))
     }
 
-    /// Redis has granted a hold by a request that was sent at `sent`.
+    /// Redis has granted a hold by a request that was sent at `sent`. `None` if the holds are lost on which it was to
+    /// stand: looked at under the same mutex, or a loss that is found meanwhile would not know of this hold.
     pub(super) fn granted(
         &self,
         handle: &Arc<Handle>,
@@ -319,11 +318,17 @@ impl<Q> Acquisition<'_, Q> {
         ask: Ask,
         tokens: TokenBlock,
         sent: Instant,
-    ) -> AcquiredHold {
-        let hold = possession.holds.lock().granted(ask, self.lease, self.requested, tokens, sent);
+    ) -> Option<AcquiredHold> {
+        let hold = {
+            let mut holds = possession.holds.lock();
+            if ask.count > 1 && holds.is_over() {
+                return None;
+            }
+            holds.granted(ask, self.lease, self.requested, tokens, sent)
+        };
         handle.enter(possession);
         self.engine.watchdog.watch(handle);
-        AcquiredHold::new(possession.clone(), hold, self.requested)
+        Some(AcquiredHold::new(possession.clone(), hold, self.requested))
     }
 
     /// Waits until enough replicas have the grant. If too few have it, gives it back at once.

@@ -4,7 +4,6 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::clock;
 use crate::engine::Engine;
 use crate::handle::Handle;
 use crate::wait::{Reached, Registration};
@@ -70,7 +69,6 @@ impl Drop for Enqueued<'_> {
         let (handed, entry_is_left) = self.registration.leave();
         if let Some(granted) = handed {
             // Another call of this handle, or this one, may have nested in that possession meanwhile.
-            granted.possession.holds.lock().takes(granted.hold, clock::now());
             self.engine.releaser.give_back(&granted);
             self.engine.watchdog.watch(self.handle());
         }

@@ -85,8 +85,8 @@ impl Prolong {
 #[derive(Default)]
 pub(super) struct HandedOn {
     streak: Option<Streak>,
-    /// The call to which the lock was handed has not taken it yet.
-    unclaimed: bool,
+    /// The hold that the call to which the lock was handed has not taken yet.
+    unclaimed: Option<HoldId>,
     unwritten: Option<Unwritten>,
     /// Redis has heard of the lease of the next holder already.
     ahead: bool,
@@ -214,7 +214,7 @@ impl HoldState {
         }
         let handed = self.handed();
         handed.streak = Some(Streak { handoffs: streak.handoffs.saturating_add(1), ..streak });
-        handed.unclaimed = true;
+        handed.unclaimed = Some(hold.0);
         handed.in_queue = in_queue;
         handed.place_unsaid |= in_queue && !ahead;
         handed.unwritten =
@@ -227,8 +227,14 @@ impl HoldState {
     /// The call to which the lock was handed has it now.
     pub(crate) fn claimed(&mut self) {
         if let Some(handed) = &mut self.handed {
-            handed.unclaimed = false;
+            handed.unclaimed = None;
         }
+    }
+
+    /// That hold is given back. If no call has taken it, the watchdog attends to those that nested in it since.
+    pub(super) fn ends_unclaimed(&mut self, hold: HoldId) {
+        let handed = self.handed.as_mut().filter(|handed| handed.unclaimed == Some(hold));
+        handed.into_iter().for_each(|handed| handed.unclaimed = None);
     }
 
     /// Whether the client's thread has still to tell Redis of the lease of a live guard, or of the count.
@@ -245,7 +251,7 @@ impl HoldState {
 
     /// Whether the holder has not taken the lock (invariant 3).
     pub(super) fn is_unclaimed(&self) -> bool {
-        self.handed.as_ref().is_some_and(|handed| handed.unclaimed)
+        self.handed.as_ref().is_some_and(|handed| handed.unclaimed.is_some())
     }
 
     /// A caller waits until Redis has confirmed that the possession is there. Returns whether the client's thread has
@@ -288,6 +294,12 @@ impl HoldState {
     /// For how long Redis keeps the key, as far as that was confirmed last.
     pub(crate) fn left(&self, now: Instant) -> Duration {
         self.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+
+    /// For how long another client, which goes by the TTL, may have to wait if Redis hears of no other lease.
+    pub(crate) fn key_left(&self, now: Instant) -> Duration {
+        // With the margin that the deadlines of guards have.
+        self.left(now) + Duration::from_millis(self.lease / 100 + 1)
     }
 
     /// What Redis has to hear now; `None` if there is nothing: then the next hand-off asks the client's thread

@@ -94,12 +94,12 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
             }
         }
         let handed_off = handoffs.hand_off(&possession, None, &mut None);
-        if let Some(HandedOff { waiter, declined: None, .. }) = &handed_off {
+        if let Some(HandedOff { waiter, declined: None, settle }) = &handed_off {
             if first || taken(handoffs, waiter, until).await {
                 return vec![Job::Settle(possession)];
             }
             // The waiter may have asked meanwhile.
-            let mut jobs = release(settles);
+            let mut jobs = release(settles | settle);
             jobs.push(Job::Leave(names.clone(), Some(possession.clone())));
             return jobs;
         }

@@ -32,7 +32,8 @@ impl Waiters {
     /// the new holder's lease could end. Where another call of its handle waits, that may be the head, and then
     /// it nests.
     ///
-    /// The queue then has a new head, which must set its timer before the new holder's lease could end.
+    /// The queue then has a new head, which must set its timer before the new holder's lease could end, or what is
+    /// `left` of the one in force, if Redis does not hear of the new one.
     /// A wake-up now would delay the new holder, so the caller wakes the head [later](Self::wake_head),
     /// within `longest_request`. If the lease could end before that, the effects wake the head.
     pub(crate) fn take_next<T>(
@@ -40,13 +41,15 @@ impl Waiters {
         names: &Names,
         before_older: bool,
         longest_request: Duration,
+        left: Duration,
         now: Instant,
         takes: impl FnOnce(&Waiter) -> Option<T>,
     ) -> Option<(Arc<Waiter>, T, Effects<Waiter>)> {
         let mut queues = self.queues.lock();
         let NextWaiter { ticket, waiter, passes } = queues.at(now).next_waiter(names)?;
         let waiter = waiter.clone();
-        let ends_soon = waiter.requested.min(LONGEST_PARK) <= longest_request;
+        let lease = waiter.requested.min(left);
+        let ends_soon = lease.min(LONGEST_PARK) <= longest_request;
         if passes && (ends_soon || waiter.handle.waiting.load(Ordering::Relaxed) > 1) {
             return None;
         }
@@ -57,7 +60,7 @@ impl Waiters {
             return None;
         }
         let taken = takes(&waiter)?;
-        queues.record_hand_off(names, ticket, waiter.requested);
+        queues.record_hand_off(names, ticket, lease);
         self.waiting.store(queues.cx.waiting, Ordering::Release);
         let mut effects = queues.take_effects();
         if !ends_soon {

@@ -24,5 +24,6 @@ mod silence;
 mod streaks;
 mod turns;
 mod unlocks;
+mod unpolled;
 mod waits;
 mod who_holds;

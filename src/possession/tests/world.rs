@@ -145,7 +145,7 @@ pub(super) struct World {
     /// The client's thread has been asked to see to hand-offs.
     settling: bool,
     /// The waiter has not taken the lock.
-    unclaimed: bool,
+    unclaimed: Option<HoldId>,
     /// A delete came while a request was under way: what that grants is betrayed.
     betrayed: bool,
 }
@@ -187,7 +187,7 @@ impl World {
             renewing: None,
             scheduled: BTreeSet::new(),
             settling: false,
-            unclaimed: false,
+            unclaimed: None,
             betrayed: false,
         }
     }
@@ -214,9 +214,14 @@ impl World {
         match *op {
             Op::Pass(micros) => self.now += Duration::from_micros(micros.into()),
             Op::Acquire(handle, lease) if self.request.is_none() => self.acquire(handle, lease),
-            Op::GiveBack(guard) if !self.guards.is_empty() && !self.unclaimed => {
+            Op::GiveBack(guard) if !self.guards.is_empty() => {
                 let guard = self.guards.remove(guard % self.guards.len());
                 self.holds().give_back(guard.hold);
+                if self.unclaimed == Some(guard.hold) {
+                    // The call came too late, or was dropped.
+                    self.unclaimed = None;
+                    self.watch();
+                }
                 self.given_back.push(guard);
             }
             Op::HandOff { turn, to, lease, confirms, in_queue } => {
@@ -228,8 +233,8 @@ impl World {
                 }
                 self.hand_off(to, lease, confirms, in_queue);
             }
-            Op::Claim if self.unclaimed => {
-                self.unclaimed = false;
+            Op::Claim if self.unclaimed.is_some() => {
+                self.unclaimed = None;
                 self.holds().claimed();
                 self.watch();
             }
@@ -268,7 +273,7 @@ impl World {
 
     fn acquire(&mut self, handle: HandleId, lease: Lease) {
         let is_of = self.holds().is_of(handle);
-        if is_of && !self.unclaimed {
+        if is_of {
             let nesting = self.holds().ask_nested(handle, self.now);
             match nesting {
                 Nesting::Ask(ask) => return self.ask(handle, ask, lease),
@@ -297,7 +302,7 @@ impl World {
         self.given_back.clear();
         self.hear();
         assert!(self.awaits.is_empty(), "somebody is never told");
-        (self.settling, self.unclaimed, self.betrayed) = (false, false, false);
+        (self.settling, self.unclaimed, self.betrayed) = (false, None, false);
         self.renewing = None;
         let ask = self.holds().ask_first(handle);
         self.ask(handle, ask, lease);
@@ -330,7 +335,7 @@ impl World {
         }
         assert!(handed.settle || self.settling, "nobody sees to it");
         self.settling = true;
-        (self.inside, self.unclaimed) = (to, true);
+        (self.inside, self.unclaimed) = (to, Some(handed.hold.0));
         let (hold, validity, _) = handed.hold;
         let until = validity.check(self.now).unwrap_or(self.now);
         let betrayed = self.given_back.iter().any(|guard| guard.betrayed) || self.betrayed;

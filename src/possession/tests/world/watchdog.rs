@@ -35,7 +35,8 @@ impl World {
                     assert!(in_time || self.settling, "it would look too late");
                 }
                 Renewal::Idle { .. } => {
-                    let unneeded = handle != self.inside || first.is_none() || self.unclaimed;
+                    let unneeded =
+                        handle != self.inside || first.is_none() || self.unclaimed.is_some();
                     assert!(unneeded, "somebody needs a renewal");
                     self.scheduled.remove(&handle);
                 }
@@ -101,7 +102,8 @@ impl World {
             assert!(!gone, "a hold that was given back was set to lost");
         }
         self.hear();
-        let unwatched = self.scheduled.is_empty() && self.renewing.is_none() && !self.unclaimed;
+        let unwatched =
+            self.scheduled.is_empty() && self.renewing.is_none() && self.unclaimed.is_none();
         let needed = self.watched().count() > 0;
         assert!(!(unwatched && needed), "nobody renews this lease");
     }

@@ -1,0 +1,108 @@
+//! Calls that the lock was handed to, and that are not polled: a blocked worker, a busy `select!`.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio_test::task::{self, Spawn};
+
+use crate::prelude::*;
+
+const NAME: &str = "unpolled";
+const WATCHDOG: Duration = ms(3_000);
+const DISTANCES: [Duration; 3] = [Duration::ZERO, ms(2), ms(100)];
+
+type Call = Spawn<BoxFuture<'static, Result<LockGuard, Error>>>;
+
+/// A call that is polled until it is parked, and then no more.
+async fn park(
+    machine: &Machine,
+    away: Duration,
+    call: impl Future<Output = Result<LockGuard, Error>> + Send + 'static,
+) -> Call {
+    let mut call = task::spawn(machine.run(call).boxed());
+    let begun = Instant::now();
+    while begun.elapsed() < 8 * away + ms(10) {
+        assert!(call.poll().is_pending());
+        sleep(ms(1)).await;
+    }
+    call
+}
+
+/// The hold of the late call ends, and with it what made the watchdog wait.
+#[test]
+fn what_nested_in_a_hold_that_came_too_late_is_renewed() {
+    for (away, goes_on) in DISTANCES.into_iter().flat_map(|away| [(away, true), (away, false)]) {
+        play(0, async |scene| {
+            let options = LockClient::builder().watchdog_timeout(WATCHDOG);
+            let (machine, client) = scene.client(away, options).await;
+            let guard = client.lock(NAME).lock().await.expect("the lock");
+            let lock = Arc::new(client.lock(NAME));
+            let same = lock.clone();
+            let call = async move { same.lock_with_lease(ms(1_000)).await };
+            let mut late = park(&machine, away, call).await;
+            drop(guard);
+            let nested = machine.run(async move { lock.lock().await }).await.expect("the lock");
+            sleep(ms(1_000)).await;
+            assert!(late.poll().is_pending(), "it came too late");
+            if goes_on {
+                late.await.expect("it nests, too").unlock().await.expect("a release");
+            } else {
+                drop(late);
+            }
+            sleep(4 * WATCHDOG).await;
+            assert!(!nested.is_lost(), "{away:?}, {goes_on}");
+            nested.unlock().await.expect("a release");
+        });
+    }
+}
+
+/// Redis granted the lock by a message, and has to hear of the hold that nested meanwhile.
+#[test]
+fn what_nested_in_a_grant_that_no_call_took_is_renewed() {
+    for away in DISTANCES {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let (_, other) = scene.client(away, LockClient::builder()).await;
+            let guard = other.fair_lock(NAME).lock().await.expect("the lock");
+            let lock = Arc::new(client.fair_lock(NAME));
+            let same = lock.clone();
+            let late = park(&machine, away, async move { same.lock().await }).await;
+            guard.unlock().await.expect("a release");
+            sleep(2 * away + ms(1)).await;
+            let nested = machine.run(async move { lock.lock().await }).await.expect("the lock");
+            sleep(ms(2_000)).await;
+            drop(late);
+            sleep(2 * MINUTE).await;
+            assert!(!nested.is_lost(), "{away:?}");
+            nested.unlock().await.expect("a release");
+            assert!(scene.holds(NAME).is_empty());
+        });
+    }
+}
+
+/// Redis has heard of no new lease, and the key lasts for what is left of the one in force.
+#[test]
+fn the_next_call_looks_when_the_key_ends_that_was_handed_to_a_call_that_is_not_polled() {
+    for away in DISTANCES {
+        play(0, async |scene| {
+            let options = LockClient::builder().watchdog_timeout(WATCHDOG);
+            let (machine, client) = scene.client(away, options).await;
+            let begun = Instant::now();
+            let guard = client.lock(NAME).lock().await.expect("the lock");
+            let (late, next) = (client.lock(NAME), client.lock(NAME));
+            let _late = park(&machine, away, async move { late.lock().await }).await;
+            let next = machine.spawn(async move {
+                let guard = next.lock().await.expect("the lock");
+                (Instant::now(), guard)
+            });
+            tokio::time::sleep_until(begun + ms(850)).await;
+            let left = Duration::from_millis(scene.pttl(NAME) as u64);
+            assert!(left < 3 * WATCHDOG / 4, "no renewal so far: that is the point");
+            let ends = Instant::now() + left;
+            drop(guard);
+            let (came, guard) = timeout(MINUTE, next).await.expect("it comes").expect("no panic");
+            let late = came.saturating_duration_since(ends);
+            assert!(late <= 3 * away + ms(50), "{away:?}: {late:?} after the end of the key");
+            guard.unlock().await.expect("a release");
+        });
+    }
+}

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{RedisError, RedisResult, Value};
+use redis::{PushKind, RedisError, RedisResult, Value};
 
 use super::error_class::{ErrorClass, classify};
 use super::failure::{refused, unavailable};
@@ -21,6 +21,10 @@ const LOOKS_EACH: u32 = 3;
 
 /// So often, until it drops the connection. That costs the requests on it more than a late wake-up.
 const LOOKS: u32 = 5 * LOOKS_EACH;
+
+/// The commands for the channels of a server, and of a slot.
+const PLAIN: [&str; 2] = ["SUBSCRIBE", "UNSUBSCRIBE"];
+const SHARDED: [&str; 2] = ["SSUBSCRIBE", "SUNSUBSCRIBE"];
 
 /// Who receives the message of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,8 +148,16 @@ impl Router {
         loop {
             let asked = async {
                 match self.channels() {
-                    Channels::Sharded => self.sharded(connection, subscribe, unsubscribe).await,
-                    _ => plain(connection, subscribe, unsubscribe).await,
+                    Channels::Sharded => {
+                        self.one_by_one(connection, SHARDED, subscribe, unsubscribe).await
+                    }
+                    _ => match together(connection, subscribe, unsubscribe).await {
+                        // One that is forbidden has Redis refuse all of them.
+                        Err(error) if is_fatal(&error) && subscribe.len() > 1 => {
+                            self.one_by_one(connection, PLAIN, subscribe, &[]).await
+                        }
+                        answer => answer,
+                    },
                 }
             };
             let error = match clock::timeout_at(deadline, asked).await {
@@ -170,25 +182,26 @@ impl Router {
         }
     }
 
-    /// Sends a command for each channel: they are in different slots. Confirmations are matched by
-    /// name, because an unrequested message can come between (see [`Purpose::Listening`]).
-    async fn sharded(
+    /// Sends a command for each channel: they are in different slots, or one is forbidden. Confirmations are matched
+    /// by name, because an unrequested message can come between (see [`Purpose::Listening`]).
+    async fn one_by_one(
         &self,
         connection: &Connection,
+        [subscribes, unsubscribes]: [&str; 2],
         subscribe: &[Arc<str>],
         unsubscribe: &[Arc<str>],
     ) -> RedisResult<(Vec<Arc<str>>, Option<RedisError>)> {
         let mut cmds = redis::pipe();
         for channel in unsubscribe {
-            cmds.cmd("SUNSUBSCRIBE").arg(&**channel);
+            cmds.cmd(unsubscribes).arg(&**channel);
         }
         for channel in subscribe {
-            cmds.cmd("SSUBSCRIBE").arg(&**channel);
+            cmds.cmd(subscribes).arg(&**channel);
         }
         let (mut confirmed, mut trouble) = (Vec::new(), None);
         for answer in connection.send_all(&cmds).await? {
             match answer {
-                Value::Push { kind: redis::PushKind::SSubscribe, data } => {
+                Value::Push { kind: PushKind::SSubscribe | PushKind::Subscribe, data } => {
                     let Some(Value::BulkString(name)) = data.first() else { continue };
                     let named = |channel: &&Arc<str>| name == channel.as_bytes();
                     confirmed.extend(subscribe.iter().find(named).cloned());
@@ -205,7 +218,7 @@ impl Router {
     }
 }
 
-async fn plain(
+async fn together(
     connection: &Connection,
     subscribe: &[Arc<str>],
     unsubscribe: &[Arc<str>],
@@ -222,6 +235,10 @@ async fn plain(
         })
         .await?;
     Ok((subscribe.to_vec(), None))
+}
+
+fn is_fatal(error: &RedisError) -> bool {
+    matches!(classify(error), ErrorClass::Fatal(_))
 }
 
 fn names(channels: &[Arc<str>]) -> Vec<&str> {

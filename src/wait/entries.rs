@@ -55,9 +55,7 @@ impl Waiters {
 
     /// Redis has refused this client because of a holder, and said whether it is the first in the queue.
     pub(crate) fn record_rank(&self, names: &Names, is_first: bool) {
-        if let Some(own) = self.queues.lock().own_entry(names) {
-            own.set_first(is_first);
-        }
+        self.change(|queues| queues.record_rank(names, is_first));
     }
 
     /// Redis has granted a read-write lock to a reader by a request with that entry.

@@ -29,6 +29,8 @@ pub(super) struct OwnEntry {
     clock: Option<ServerClock>,
     /// Redis said with its last refusal that no other client came before this one.
     first: bool,
+    /// The common channel announced a release while a request was under way, of a client that was not the first.
+    missed: bool,
     /// Redis has granted the lock to this client by a message, and announces the release that went before.
     granted: bool,
     /// When the last grant began that came in a message, in microseconds of the server's clock.
@@ -43,7 +45,7 @@ impl OwnEntry {
     /// From here on there is an entry, or none. Returns whether there was one.
     pub(super) fn set_taken(&mut self, taken: bool) -> bool {
         self.first &= taken;
-        self.granted = false;
+        (self.granted, self.missed) = (false, false);
         std::mem::replace(&mut self.taken, taken)
     }
 
@@ -86,13 +88,23 @@ impl OwnEntry {
         self.first
     }
 
-    pub(super) fn set_first(&mut self, first: bool) {
+    /// Redis has refused the head, and said whether this client is the first. Returns whether a message for the first
+    /// one came before that, which may be newer than the refusal.
+    pub(super) fn set_first(&mut self, first: bool) -> bool {
         self.first = first;
+        first && self.missed
+    }
+
+    /// Whether a message on the common channel is for others: this client is not the first, as far as it knows, or
+    /// has its turn by that release.
+    pub(super) fn is_for_others(&mut self) -> bool {
+        self.missed |= !self.first;
+        !self.first || self.takes_grant()
     }
 
     /// Whether the release that a message on the common channel announces may be the one with which Redis granted
     /// the lock to this client. Then there is nothing to ask.
-    pub(super) fn takes_grant(&mut self) -> bool {
+    fn takes_grant(&mut self) -> bool {
         std::mem::take(&mut self.granted)
     }
 

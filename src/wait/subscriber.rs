@@ -1,7 +1,7 @@
 //! Keeps the subscriptions of a client as its queues want them, and passes on what comes on them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::{AbortHandle, JoinSet};
@@ -9,7 +9,7 @@ use tokio_stream::{StreamExt, wrappers::UnboundedReceiverStream};
 
 use crate::clock;
 use crate::error::ErrorKind;
-use crate::host::here;
+use crate::host::{HashMap, here};
 use crate::protocol::Grant;
 use crate::transport::{Node, Push, Router};
 
@@ -57,19 +57,40 @@ impl Waiters {
 
     /// Keeps the subscriptions at one server.
     async fn subscribe_at(&self, node: &Arc<Node>, router: &Router, patience: Duration) {
-        let mine = |channel: &str| router.is_heard_at(channel, node);
         let (mut on, mut reported) = (0, false);
+        // What the server has refused, and until when that is not asked for again.
+        let mut refused_until: HashMap<Arc<str>, Instant> = HashMap::default();
+        let mut dead = Box::pin(self.dead(node, router, on, patience));
         loop {
+            let now = clock::now();
+            refused_until.retain(|_, until| *until > now);
+            let next = refused_until.values().min().copied();
+            let mine = |channel: &str| {
+                !refused_until.contains_key(channel) && router.is_heard_at(channel, node)
+            };
             tokio::select! {
                 biased;
                 () = self.dirty(on, mine) => {}
-                () = self.dead(node, router, on, patience) => continue,
+                () = sleep_until(next) => continue,
+                () = &mut dead => {
+                    dead.set(self.dead(node, router, on, patience));
+                    continue;
+                }
             }
-            let connection = router.subscriber(node).await;
+            let connection = tokio::select! {
+                biased;
+                connection = router.subscriber(node) => connection,
+                () = self.closed() => {
+                    // Nothing is wanted any more.
+                    self.queues.lock().at(clock::now()).plan(on, mine);
+                    continue;
+                }
+            };
             if on != connection.number() {
                 // Subscriptions on an earlier connection do not exist on this one.
                 self.cut(on);
                 on = connection.number();
+                dead.set(self.dead(node, router, on, patience));
             }
             let asked_at = clock::now();
             let Plan { subscribe, unsubscribe } = self.queues.lock().at(asked_at).plan(on, mine);
@@ -92,11 +113,22 @@ impl Waiters {
                     continue;
                 }
                 // Redis answers requests, even if it does not subscribe these channels.
-                for channel in &refused {
-                    self.change(|queues| queues.record_answer_on(channel, asked_at));
+                for channel in refused {
+                    self.change(|queues| queues.record_answer_on(&channel, asked_at));
+                    refused_until.insert(channel, clock::now() + SUBSCRIBE_AGAIN);
                 }
-                clock::sleep(SUBSCRIBE_AGAIN).await;
             }
+        }
+    }
+
+    /// Completes when the client closes.
+    async fn closed(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.queues.lock().closed {
+                return;
+            }
+            changed.await;
         }
     }
 

@@ -152,3 +152,24 @@ fn a_client_that_closes_before_a_late_request_comes_keeps_a_fair_lock_from_nobod
         assert!(waits <= 2 * away + NEAR, "{away:?}, closed after {after:?}: {waits:?}");
     }
 }
+
+/// A waiter was parked, and the client's thread dials to subscribe again.
+#[test]
+fn a_client_that_is_closed_while_redis_is_gone_connects_no_more() {
+    for away in [Duration::ZERO, NEAR, ms(100)] {
+        play(0, async |scene| {
+            let (_, other) = scene.client(NEAR, LockClient::builder()).await;
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let _held = other.lock(NAME).lock().await.expect("the lock");
+            let lock = client.lock(NAME);
+            let _parked = machine.spawn(async move { lock.lock().await.map(drop) });
+            sleep(5 * away + ms(10)).await;
+            scene.network.kill(scene.server);
+            sleep(ms(1_000)).await;
+            machine.run(client.close()).await;
+            scene.network.start(scene.server, |server, now| server.start(now));
+            sleep(ms(5_000)).await;
+            assert_eq!(scene.network.connections(&machine, scene.server), 0, "{away:?}");
+        });
+    }
+}

@@ -93,3 +93,40 @@ fn a_wait_that_is_shorter_than_a_round_trip_ends_with_the_answer_to_the_call_bef
         assert!((away..away + ms(2)).contains(&took), "{took:?}");
     });
 }
+
+/// Redis refuses all channels of a command of which one is forbidden.
+#[test]
+fn a_channel_that_is_forbidden_keeps_no_other_from_its_messages() {
+    const FORBIDDEN: &str = "forbidden";
+    for away in [Duration::ZERO, ms(2), ms(100)] {
+        play(0, async |scene| {
+            let rights = ["~*", "resetchannels", "&redisson_lock__channel:*", "+@all"];
+            scene.ask::<()>(&[&["ACL", "SETUSER", "narrow", "on", ">pass"], &rights[..]].concat());
+            let (near, other) = scene.client(ms(2), LockClient::builder()).await;
+            let machine = scene.machine(round_trip(away));
+            let connect = LockClient::connect(format!("redis://narrow:pass@{ADDRESS}"));
+            let client = machine.run(connect).await.expect("a client");
+            let writing = other.read_write_lock(FORBIDDEN).write().await.expect("the lock");
+            let mut by_time = None;
+            for after in [0, 300, 1_100, 2_600].map(ms) {
+                sleep(after).await;
+                let guard = near.run(other.lock(NAME).lock()).await.expect("the lock");
+                let (next, theirs) = (client.lock(NAME), client.read_write_lock(FORBIDDEN));
+                by_time.get_or_insert_with(|| {
+                    machine.spawn(async move { theirs.write().await.map(drop) })
+                });
+                let next = machine.spawn(async move { (next.lock().await, Instant::now()) });
+                sleep(5 * away + ms(20)).await;
+                guard.unlock().await.expect("a release");
+                let freed = Instant::now();
+                let (guard, came) = next.await.expect("no panic");
+                assert!(came - freed <= 2 * away + ms(2), "{away:?}: {:?}", came - freed);
+                guard.expect("the lock").unlock().await.expect("a release");
+            }
+            let denied = scene.network.at(scene.server, |server, _| server.errors("NOPERM"));
+            assert!(denied > 1, "that is the point");
+            writing.unlock().await.expect("a release");
+            by_time.expect("a call").abort();
+        });
+    }
+}

@@ -72,13 +72,21 @@ impl<W> Queues<W> {
         for names in self.subscriptions.locks(channel) {
             let Some(queue) = self.by_lock.get_mut(&**names) else { continue };
             let is_common = names.channel() != channel;
-            // Who was the first has its turn, or another one is the first: what it still hears is not for it.
-            let is_idle = |own: &mut OwnEntry| !own.is_first() || own.takes_grant();
-            if is_common && queue.order.own_entry().is_some_and(is_idle) {
+            if is_common && queue.order.own_entry().is_some_and(OwnEntry::is_for_others) {
                 continue;
             }
             queue.record_message(if is_common { Duration::ZERO } else { after }, &mut self.cx);
         }
+    }
+
+    /// Redis has refused the head, and said whether this client is the first in the queue that it keeps. If so, a message
+    /// that was for the first one may have been newer.
+    pub(crate) fn record_rank(&mut self, names: &Names, is_first: bool) {
+        self.change(names, |queue, cx| {
+            if queue.order.own_entry().is_some_and(|own| own.set_first(is_first)) {
+                queue.ask_now(cx);
+            }
+        });
     }
 
     /// Redis has answered a request about that channel, sent at `asked_at`.

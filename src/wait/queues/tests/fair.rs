@@ -4,6 +4,7 @@ use super::*;
 use crate::clock;
 use crate::protocol::ServerClock;
 
+mod common;
 mod cut;
 mod let_in;
 

@@ -62,6 +62,24 @@ async fn by_time(rights: &str, subscribes: bool) {
 }
 
 #[tokio::test]
+async fn s17_a_channel_that_is_forbidden_keeps_no_other_from_its_messages() {
+    let server = Server::start();
+    let client = connect_as(&server, "narrow", &["resetchannels", "&*lock__channel*"]).await;
+    let wide = connect_as(&server, "wide", &[]).await;
+    let _writing = wide.read_write_lock("forbidden").write().await.expect("the lock");
+    let writer = client.read_write_lock("forbidden");
+    let by_time = tokio::spawn(async move { writer.write().await.map(drop) });
+    wait_until("a refused subscription", SOON, || server.errors("NOPERM") > 0).await;
+    let theirs = hold(&wide.lock("allowed")).await;
+    let lock = client.lock("allowed");
+    let waiter = tokio::spawn(async move { lock.lock().await.expect("the lock") });
+    wait_until("a subscription", SOON, || server.subscribers("allowed") == 1).await;
+    release(theirs).await;
+    release(soon("the lock, by a message", waiter).await.expect("no panic")).await;
+    by_time.abort();
+}
+
+#[tokio::test]
 async fn s18_a_key_that_is_forbidden_while_it_is_held_is_said_and_made_good() {
     let server = Server::start();
     let client = connect_as(&server, "narrow", &[]).await;

@@ -230,6 +230,33 @@ fn t4_one_sentinel_of_three_is_enough_to_find_the_primary_again() {
     });
 }
 
+/// An operator had the others watch another server: their epochs begin anew.
+#[test]
+fn t4_sentinels_that_begin_anew_are_followed_when_one_is_gone_that_named_a_newer_configuration() {
+    play(0, async |scene| {
+        let group = Group::new(scene);
+        let (machine, client) = group.client(group.builder()).await;
+        (group.tell_of_epoch(0, 10), sleep(30 * SECOND).await);
+        let before = machine.run(client.lock("before").lock()).await.expect("the lock");
+        before.unlock().await.expect("a release");
+        scene.network.kill(group.sentinels[0]);
+        group.kill(0);
+        group.follow(1, None);
+        group.follow(2, Some(1));
+        group.tell_of_epoch(1, 0);
+        let begun = Instant::now();
+        while let Err(error) = machine.run(client.lock("again").try_lock_now()).await {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(begun.elapsed() < MINUTE, "{error}");
+            sleep(SECOND).await;
+        }
+        // Others may have found the old one since.
+        assert!(begun.elapsed() > 25 * SECOND, "{:?}", begun.elapsed());
+        sleep(SECOND).await;
+        group.is_empty();
+    });
+}
+
 /// A server that loads its data says so until it is done. Its scripts have to be sent again.
 #[test]
 fn a_new_primary_that_still_loads_and_knows_no_script_is_waited_for() {

@@ -1,7 +1,8 @@
 //! The primary that Sentinels name.
 //!
 //! 1. Of the Sentinels' reports the newest configuration counts, by its epoch: a Sentinel that was
-//!    away for a while does not lead back to an earlier primary.
+//!    away for a while does not lead back to an earlier primary. One that is gone for good keeps no client from
+//!    another configuration, which most of the others name.
 //! 2. **A caller never asks a Sentinel.** The client's own thread listens to all of them. A caller
 //!    that finds the primary wrong has it ask again, and retries meanwhile. Without a Sentinel the
 //!    client goes on with the last primary.
@@ -36,6 +37,9 @@ use crate::transport::error_class::{ErrorClass, classify};
 use crate::transport::failure::{is_unknown_host, refused, unavailable};
 use crate::transport::{Node, Router, address};
 
+mod reports;
+use reports::{Report, Reports};
+
 /// How long, at least, the client waits for newer reports after the first one.
 const OTHERS: Duration = Duration::from_millis(50);
 
@@ -67,35 +71,6 @@ pub(in crate::transport) struct Sentinels {
     changed: signal::Sender,
 }
 
-#[derive(Default)]
-struct Reports {
-    /// The last report of each Sentinel.
-    last: Vec<Option<Report>>,
-    /// The reports that turned out to be wrong.
-    rejected: Vec<Report>,
-}
-
-impl Reports {
-    /// The newest report that is not rejected.
-    fn newest(&mut self) -> Option<&Report> {
-        let Self { last, rejected } = self;
-        let all = last.iter().flatten();
-        if all.clone().all(|report| rejected.contains(report)) {
-            // A rejected server may have become the primary again, without an event.
-            rejected.clear();
-        }
-        all.filter(|report| !rejected.contains(report)).max()
-    }
-}
-
-/// Which server is the primary.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Report {
-    epoch: u64,
-    host: String,
-    port: u16,
-}
-
 impl Sentinels {
     pub(super) fn new(
         name: String,
@@ -104,7 +79,7 @@ impl Sentinels {
     ) -> Result<Self, Error> {
         // The client sends nothing there before it has found a primary.
         let primary = Arc::new(Node::new(server.clone(), true)?);
-        let reports = Reports { last: vec![None; at.len()], rejected: Vec::new() };
+        let reports = Reports::of(at.len());
         Ok(Self {
             name,
             at,
@@ -197,6 +172,7 @@ impl Sentinels {
                     if let Err(error) = sentinels.listen(number, &router).await {
                         tracing::debug!(%error, "a sentinel does not answer");
                     }
+                    sentinels.reports.lock().record_silence(number, clock::now());
                     clock::sleep(AGAIN).await;
                 }
             }));
@@ -216,22 +192,25 @@ impl Sentinels {
                 Ok(report) => {
                     reported = false;
                     self.reported(number, report.clone(), router);
-                    if !self.is_rejected(number) {
+                    if !self.reports.lock().is_rejected(number) {
                         probe.reset();
                     } else if self.is_primary_now(&report, &router.dialer).await {
-                        self.reports.lock().rejected.retain(|rejected| *rejected != report);
+                        self.reports.lock().accept(&report);
                         self.reported(number, report, router);
                     }
                 }
                 Err(error) if classify(&error) == ErrorClass::ConnectionLost => return Err(error),
                 // The Sentinel does not know the name any more.
-                Err(error) if !std::mem::replace(&mut reported, true) => {
-                    router.events.primary_unknown(&error);
+                Err(error) => {
+                    self.reports.lock().record_silence(number, clock::now());
+                    if !std::mem::replace(&mut reported, true) {
+                        router.events.primary_unknown(&error);
+                    }
                 }
-                Err(_) => {}
             }
             clock::sleep(LEAST_AGE).await;
-            let silence = if self.is_rejected(number) { probe.next() } else { LONGEST_SILENCE };
+            let is_rejected = self.reports.lock().is_rejected(number);
+            let silence = if is_rejected { probe.next() } else { LONGEST_SILENCE };
             tokio::select! {
                 biased;
                 () = amiss => {}
@@ -241,12 +220,6 @@ impl Sentinels {
                 () = clock::sleep(silence) => {}
             }
         }
-    }
-
-    /// Whether the last report of that Sentinel is rejected.
-    fn is_rejected(&self, number: usize) -> bool {
-        let reports = self.reports.lock();
-        reports.last[number].as_ref().is_some_and(|report| reports.rejected.contains(report))
     }
 
     /// Whether the server of a rejected report answers as the primary by now.
@@ -262,9 +235,7 @@ impl Sentinels {
 
     fn reported(&self, number: usize, report: Report, router: &Router) {
         let mut reports = self.reports.lock();
-        reports.last[number] = Some(report);
-        let Reports { last, rejected } = &mut *reports;
-        rejected.retain(|rejected| last.iter().flatten().any(|report| report == rejected));
+        reports.record(number, report, clock::now());
         self.go_by(reports, router);
         self.found.store(true, Ordering::Release);
     }
@@ -272,13 +243,7 @@ impl Sentinels {
     /// Rejects the reports of that server: it is a replica.
     pub(super) fn reject(&self, server: &str, router: &Router) {
         let mut reports = self.reports.lock();
-        let Reports { last, rejected } = &mut *reports;
-        let report = last.iter().flatten().filter(|report| self.name_of(report) == server);
-        for report in report {
-            if !rejected.contains(report) {
-                rejected.push(report.clone());
-            }
-        }
+        reports.reject(|report| self.name_of(report) == server);
         self.go_by(reports, router);
     }
 
@@ -360,41 +325,4 @@ async fn fetch_report(
     };
     let nonsense = (redis::ErrorKind::Parse, "SENTINEL MASTER was answered with something else");
     report().ok_or_else(|| nonsense.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn report(epoch: u64, host: &str) -> Option<Report> {
-        Some(Report { epoch, host: host.to_owned(), port: 6379 })
-    }
-
-    fn newest(reports: &mut Reports) -> Option<String> {
-        reports.newest().map(|report| report.host.clone())
-    }
-
-    #[test]
-    fn the_newest_report_counts_unless_it_is_rejected() {
-        let mut reports = Reports { last: vec![None; 3], rejected: Vec::new() };
-        assert_eq!(newest(&mut reports), None);
-        reports.last[0] = report(9, "new");
-        reports.last[1] = report(10, "newest");
-        // A Sentinel that was away reports an earlier primary.
-        reports.last[2] = report(2, "old");
-        assert_eq!(newest(&mut reports).as_deref(), Some("newest"));
-        reports.rejected.extend(report(10, "newest"));
-        assert_eq!(newest(&mut reports).as_deref(), Some("new"));
-        // A later report of the same server is another one.
-        reports.last[2] = report(11, "newest");
-        assert_eq!(newest(&mut reports).as_deref(), Some("newest"));
-    }
-
-    #[test]
-    fn when_every_report_is_rejected_every_report_counts_again() {
-        let mut reports = Reports { last: vec![report(1, "one"), None], rejected: Vec::new() };
-        reports.rejected.extend(report(1, "one"));
-        assert_eq!(newest(&mut reports).as_deref(), Some("one"));
-        assert!(reports.rejected.is_empty());
-    }
 }

@@ -59,9 +59,13 @@ impl<'s> Group<'s> {
 
     /// All Sentinels name that server, those that stand still when they go on.
     pub(super) fn tell(&self, primary: usize) {
+        self.tell_of_epoch(primary, self.epoch.get() + 1);
+    }
+
+    pub(super) fn tell_of_epoch(&self, primary: usize, epoch: u64) {
         let (host, port) = self.address(primary);
-        self.epoch.set(self.epoch.get() + 1);
-        let master = Master { name: MASTER.into(), host, port, epoch: self.epoch.get() };
+        self.epoch.set(epoch);
+        let master = Master { name: MASTER.into(), host, port, epoch };
         for sentinel in &self.sentinels {
             self.scene.network.at(*sentinel, |sentinel, _| sentinel.know(master.clone()));
         }

@@ -1,0 +1,164 @@
+//! What the Sentinels have said of the primary, and which of that counts: pure state.
+//!
+//! 1. **The newest configuration counts**, by its epoch, whichever Sentinel names it: one that was cut off from the
+//!    others names a primary of the past. So that of a Sentinel that is silent counts, too.
+//! 2. **A configuration that began anew has a lower epoch.** The report of a silent Sentinel counts no more once it has
+//!    been silent for long, and more than half of all Sentinels name an older configuration.
+//! 3. What turned out to be wrong is rejected: the server is a replica.
+
+use std::time::{Duration, Instant};
+
+/// How long a Sentinel is silent before others may contradict its last report. Far longer than they take to tell each
+/// other of a failover.
+const LONG: Duration = Duration::from_secs(30);
+
+/// Which server is the primary.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Report {
+    pub(super) epoch: u64,
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+/// The last report of a Sentinel.
+#[derive(Debug, Clone, Default)]
+struct Last {
+    report: Option<Report>,
+    silent_since: Option<Instant>,
+}
+
+pub(super) struct Reports {
+    last: Vec<Last>,
+    rejected: Vec<Report>,
+}
+
+impl Reports {
+    pub(super) fn of(sentinels: usize) -> Self {
+        Self { last: vec![Last::default(); sentinels], rejected: Vec::new() }
+    }
+
+    /// That Sentinel has named the primary.
+    pub(super) fn record(&mut self, number: usize, report: Report, now: Instant) {
+        self.last[number] = Last { report: Some(report), silent_since: None };
+        self.forget_outlived(now);
+        let Self { last, rejected } = self;
+        rejected.retain(|rejected| named(last).any(|report| report == rejected));
+    }
+
+    /// That Sentinel cannot be reached, or does not know the name any more.
+    pub(super) fn record_silence(&mut self, number: usize, now: Instant) {
+        self.last[number].silent_since.get_or_insert(now);
+    }
+
+    /// Rejects the reports that `names` the server.
+    pub(super) fn reject(&mut self, names: impl Fn(&Report) -> bool) {
+        let Self { last, rejected } = self;
+        for report in named(last).filter(|report| names(report)) {
+            if !rejected.contains(report) {
+                rejected.push(report.clone());
+            }
+        }
+    }
+
+    pub(super) fn accept(&mut self, report: &Report) {
+        self.rejected.retain(|rejected| rejected != report);
+    }
+
+    /// Whether the last report of that Sentinel is rejected.
+    pub(super) fn is_rejected(&self, number: usize) -> bool {
+        self.last[number].report.as_ref().is_some_and(|report| self.rejected.contains(report))
+    }
+
+    /// The newest report that is not rejected.
+    pub(super) fn newest(&mut self) -> Option<&Report> {
+        let Self { last, rejected } = self;
+        if named(last).all(|report| rejected.contains(report)) {
+            // A rejected server may have become the primary again, without an event.
+            rejected.clear();
+        }
+        named(last).filter(|report| !rejected.contains(report)).max()
+    }
+
+    fn forget_outlived(&mut self, now: Instant) {
+        let heard = self.last.iter().filter(|last| last.silent_since.is_none());
+        let heard: Vec<_> = heard.filter_map(|last| last.report.clone()).collect();
+        let many = self.last.len();
+        for last in &mut self.last {
+            let long = last.silent_since.is_some_and(|since| now >= since + LONG);
+            last.report.take_if(|report| {
+                long && 2 * heard.iter().filter(|other| *other < report).count() > many
+            });
+        }
+    }
+}
+
+fn named(last: &[Last]) -> impl Iterator<Item = &Report> {
+    last.iter().filter_map(|last| last.report.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    fn report(epoch: u64, host: &str) -> Report {
+        Report { epoch, host: host.into(), port: 6379 }
+    }
+
+    #[test]
+    fn a_silent_sentinel_is_contradicted_by_most_of_the_others_and_after_a_while() {
+        // How many of five name the older configuration, and for how long another one is silent.
+        for (others, after, forgotten) in [(2, LONG, false), (3, LONG / 2, false), (3, LONG, true)]
+        {
+            let (mut reports, now) = (Reports::of(5), clock::now());
+            reports.record(0, report(10, "old"), now);
+            reports.record_silence(0, now);
+            reports.record_silence(0, now + LONG);
+            for number in 1..=others {
+                reports.record(number, report(0, "new"), now + after);
+            }
+            let newest = if forgotten { "new" } else { "old" };
+            assert_eq!(reports.newest().expect("a report").host, newest, "{others}, {after:?}");
+            reports.record(0, report(10, "old"), now + 2 * LONG);
+            assert_eq!(reports.newest().expect("a report").host, "old", "it is there again");
+        }
+    }
+
+    #[test]
+    fn a_sentinel_that_is_there_counts_whatever_most_others_say() {
+        let (mut reports, now) = (Reports::of(3), clock::now());
+        reports.record(0, report(10, "newer"), now);
+        for number in [1, 2] {
+            reports.record(number, report(9, "older"), now + 2 * LONG);
+        }
+        assert_eq!(reports.newest().expect("a report").host, "newer");
+    }
+
+    #[test]
+    fn the_newest_report_counts_unless_it_is_rejected() {
+        let (mut reports, now) = (Reports::of(3), clock::now());
+        let newest = |reports: &mut Reports| reports.newest().map(|report| report.host.clone());
+        assert_eq!(newest(&mut reports), None);
+        reports.record(0, report(9, "new"), now);
+        reports.record(1, report(10, "newest"), now);
+        // A Sentinel that was away reports an earlier primary.
+        reports.record(2, report(2, "old"), now);
+        assert_eq!(newest(&mut reports).as_deref(), Some("newest"));
+        reports.reject(|report| report.host == "newest");
+        assert!(reports.is_rejected(1) && !reports.is_rejected(0));
+        assert_eq!(newest(&mut reports).as_deref(), Some("new"));
+        // A later report of the same server is another one.
+        reports.record(2, report(11, "newest"), now);
+        assert_eq!(newest(&mut reports).as_deref(), Some("newest"));
+    }
+
+    #[test]
+    fn when_every_report_is_rejected_every_report_counts_again() {
+        let mut reports = Reports::of(2);
+        reports.record(0, report(1, "one"), clock::now());
+        reports.reject(|_| true);
+        assert!(reports.is_rejected(0));
+        assert_eq!(reports.newest().expect("a report").host, "one");
+        assert!(!reports.is_rejected(0));
+    }
+}

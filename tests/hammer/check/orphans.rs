@@ -68,7 +68,10 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
         }
         if closed.get(&(sample.owner.0, sample.key)).is_some_and(|closed| *closed < sample.t0) {
             wrong("the client of its owner was closed before", sample);
-        } else if possible.holds(sample) == 0 && !is_granted_to_the_dead(sample, history) {
+        } else if possible.holds(sample) == 0
+            && !is_granted_to_the_dead(sample, history)
+            && !is_granted_to_who_gave_up(sample, history)
+        {
             wrong("its client holds nothing", sample);
         }
     }
@@ -89,6 +92,21 @@ fn is_granted_to_the_dead(sample: &Sample, history: &History) -> bool {
     let dead = process.filter(|process| history.processes[*process].killed.is_some());
     let dead = dead.and_then(|process| history.dead(process));
     sample.owner.1 >= GRANTED && dead.is_some_and(|dead| sample.t1 < dead + TERM + 1_000 * MS)
+}
+
+/// Whether a release has granted the lock to a client whose call gave up just then. The call is right to say that
+/// nothing of it was executed, and the client gives the lock to another waiter, or back.
+fn is_granted_to_who_gave_up(sample: &Sample, history: &History) -> bool {
+    let calm = Calm::of_each(history);
+    let mut of_client = history.acquires.iter().filter(|acquire| {
+        acquire.owner.0 == sample.owner.0 && acquire.key == sample.key && acquire.inv <= sample.t1
+    });
+    sample.owner.1 >= GRANTED
+        && of_client.any(|acquire| {
+            let calm = &calm[usize::from(acquire.id.0)];
+            acquire.outcome == Outcome::NotExecuted
+                && sample.t0 < calm.after(acquire.ret, history.bounds.prompt)
+        })
 }
 
 /// For each name of a client that was closed in a calm time, when `close()` had returned: unless a
@@ -159,6 +177,17 @@ pub(crate) mod trials {
             check(&history).len()
         };
         assert_eq!([found(1100), found(1630)], [0, 1]);
+    }
+
+    pub(crate) fn who_gave_up_just_as_a_release_granted_it_the_lock_gives_it_back_promptly() {
+        let gave_up = asked(0, 10).ended(Outcome::NotExecuted, 20);
+        let found = |owner: u32, t| {
+            let mut history = history(vec![gave_up.clone()]);
+            let sample = seen(&gave_up, t, 100);
+            history.samples = vec![Sample { owner: (sample.owner.0, owner), ..sample }];
+            check(&history).len()
+        };
+        assert_eq!([found(GRANTED + 1, 600), found(GRANTED + 1, 1100), found(1, 600)], [0, 1, 1]);
     }
 
     pub(crate) fn a_loss_whose_release_is_unknown_is_undone_promptly() {

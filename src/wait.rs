@@ -35,6 +35,7 @@ mod order;
 mod queue;
 mod queues;
 mod reach;
+mod refused;
 mod subscriber;
 mod subscriptions;
 mod turns;

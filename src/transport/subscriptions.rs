@@ -37,6 +37,21 @@ pub(crate) enum Channels {
     Sharded,
 }
 
+/// What became of a request for subscriptions.
+#[derive(Default)]
+pub(crate) struct Subscribed {
+    pub(crate) confirmed: Vec<Arc<str>>,
+    /// What Redis will refuse again. It may grant the others that are not confirmed, soon or elsewhere.
+    pub(crate) forbidden: Vec<Arc<str>>,
+    pub(crate) error: Option<Error>,
+}
+
+impl Subscribed {
+    fn failed(error: Option<Error>) -> Self {
+        Self { error, ..Self::default() }
+    }
+}
+
 impl Router {
     pub(crate) fn channels(&self) -> Channels {
         match &self.topology {
@@ -130,15 +145,14 @@ impl Router {
         }
     }
 
-    /// Subscribes and unsubscribes; done when Redis has answered all of it. Returns the channels
-    /// that it has confirmed, and an error about the others.
+    /// Subscribes and unsubscribes; done when Redis has answered all of it.
     pub(crate) async fn resubscribe(
         &self,
         connection: &Connection,
         subscribe: &[Arc<str>],
         unsubscribe: &[Arc<str>],
         deadline: Instant,
-    ) -> (Vec<Arc<str>>, Option<Error>) {
+    ) -> Subscribed {
         let redis = format!("Redis at {}", connection.server());
         let refusal = |error: RedisError| match classify(&error) {
             ErrorClass::Fatal(kind) => refused(kind, &redis, "a subscription", false, error),
@@ -156,18 +170,27 @@ impl Router {
                         Err(error) if is_fatal(&error) && subscribe.len() > 1 => {
                             self.one_by_one(connection, PLAIN, subscribe, &[]).await
                         }
-                        answer => answer,
+                        answer => answer.map(|()| (subscribe.to_vec(), Vec::new())),
                     },
                 }
             };
             let error = match clock::timeout_at(deadline, asked).await {
-                Ok(Ok((confirmed, error))) => return (confirmed, error.map(refusal)),
+                Ok(Ok((confirmed, errors))) => {
+                    let others = subscribe.iter().filter(|channel| !confirmed.contains(channel));
+                    let forbidden = others.zip(&errors).filter(|(_, error)| is_fatal(error));
+                    let forbidden = forbidden.map(|(channel, _)| channel.clone()).collect();
+                    let says_most = errors.into_iter().max_by_key(is_fatal);
+                    return Subscribed { confirmed, forbidden, error: says_most.map(refusal) };
+                }
                 Ok(Err(error)) => Some(error),
                 Err(_) => None,
             };
             let pause = backoff.next();
             match error.as_ref().map(classify) {
-                Some(ErrorClass::Fatal(_)) => return (Vec::new(), error.map(refusal)),
+                Some(ErrorClass::Fatal(_)) => {
+                    let forbidden = subscribe.to_vec();
+                    return Subscribed { forbidden, ..Subscribed::failed(error.map(refusal)) };
+                }
                 // Redis is busy with a script, say. Existing subscriptions stay meanwhile.
                 Some(ErrorClass::RetryLater) if clock::now() + pause < deadline => {
                     clock::sleep(pause).await;
@@ -176,21 +199,22 @@ impl Router {
                     self.drop_connection(connection);
                     let message = format!("no answer from {redis} to a subscription");
                     let error = unavailable(&message, true, error);
-                    return (Vec::new(), Some(error));
+                    return Subscribed::failed(Some(error));
                 }
             }
         }
     }
 
     /// Sends a command for each channel: they are in different slots, or one is forbidden. Confirmations are matched
-    /// by name, because an unrequested message can come between (see [`Purpose::Listening`]).
+    /// by name, because an unrequested message can come between (see [`Purpose::Listening`]). Returns also the errors
+    /// about the other channels, in their order.
     async fn one_by_one(
         &self,
         connection: &Connection,
         [subscribes, unsubscribes]: [&str; 2],
         subscribe: &[Arc<str>],
         unsubscribe: &[Arc<str>],
-    ) -> RedisResult<(Vec<Arc<str>>, Option<RedisError>)> {
+    ) -> RedisResult<(Vec<Arc<str>>, Vec<RedisError>)> {
         let mut cmds = redis::pipe();
         for channel in unsubscribe {
             cmds.cmd(unsubscribes).arg(&**channel);
@@ -198,8 +222,8 @@ impl Router {
         for channel in subscribe {
             cmds.cmd(subscribes).arg(&**channel);
         }
-        let (mut confirmed, mut trouble) = (Vec::new(), None);
-        for answer in connection.send_all(&cmds).await? {
+        let (mut confirmed, mut errors) = (Vec::new(), Vec::new());
+        for (number, answer) in connection.send_all(&cmds).await?.into_iter().enumerate() {
             match answer {
                 Value::Push { kind: PushKind::SSubscribe | PushKind::Subscribe, data } => {
                     let Some(Value::BulkString(name)) = data.first() else { continue };
@@ -209,12 +233,12 @@ impl Router {
                 Value::ServerError(error) => {
                     let error = RedisError::from(error);
                     self.note_redirect(&error, connection.server());
-                    trouble = Some(error);
+                    errors.extend((number >= unsubscribe.len()).then_some(error));
                 }
                 _ => {}
             }
         }
-        Ok((confirmed, trouble))
+        Ok((confirmed, errors))
     }
 }
 
@@ -222,19 +246,17 @@ async fn together(
     connection: &Connection,
     subscribe: &[Arc<str>],
     unsubscribe: &[Arc<str>],
-) -> RedisResult<(Vec<Arc<str>>, Option<RedisError>)> {
-    connection
-        .answer(async |mut multiplexed| {
-            if !unsubscribe.is_empty() {
-                multiplexed.unsubscribe(names(unsubscribe)).await?;
-            }
-            if !subscribe.is_empty() {
-                multiplexed.subscribe(names(subscribe)).await?;
-            }
-            Ok(())
-        })
-        .await?;
-    Ok((subscribe.to_vec(), None))
+) -> RedisResult<()> {
+    let answer = connection.answer(async |mut multiplexed| {
+        if !unsubscribe.is_empty() {
+            multiplexed.unsubscribe(names(unsubscribe)).await?;
+        }
+        if !subscribe.is_empty() {
+            multiplexed.subscribe(names(subscribe)).await?;
+        }
+        Ok(())
+    });
+    answer.await
 }
 
 fn is_fatal(error: &RedisError) -> bool {

@@ -98,8 +98,9 @@ impl OwnEntry {
     /// Whether a message on the common channel is for others: this client is not the first, as far as it knows, or
     /// has its turn by that release.
     pub(super) fn is_for_others(&mut self) -> bool {
-        self.missed |= !self.first;
-        !self.first || self.takes_grant()
+        let has_its_turn = self.takes_grant();
+        self.missed |= !self.first && !has_its_turn;
+        !self.first || has_its_turn
     }
 
     /// Whether the release that a message on the common channel announces may be the one with which Redis granted

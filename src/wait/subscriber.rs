@@ -1,7 +1,7 @@
 //! Keeps the subscriptions of a client as its queues want them, and passes on what comes on them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::{AbortHandle, JoinSet};
@@ -9,15 +9,13 @@ use tokio_stream::{StreamExt, wrappers::UnboundedReceiverStream};
 
 use crate::clock;
 use crate::error::ErrorKind;
-use crate::host::{HashMap, here};
+use crate::host::here;
 use crate::protocol::Grant;
-use crate::transport::{Node, Push, Router};
+use crate::transport::{Node, Push, Router, Subscribed};
 
+use super::refused::Refused;
 use super::subscriptions::Plan;
 use super::{Waiters, sleep_until};
-
-/// The pause after a server has refused a subscription.
-const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(1);
 
 /// The pause if another server is responsible, or if the server refuses only for now.
 const SUBSCRIBE_SOON: Duration = Duration::from_millis(20);
@@ -58,20 +56,16 @@ impl Waiters {
     /// Keeps the subscriptions at one server.
     async fn subscribe_at(&self, node: &Arc<Node>, router: &Router, patience: Duration) {
         let (mut on, mut reported) = (0, false);
-        // What the server has refused, and until when that is not asked for again.
-        let mut refused_until: HashMap<Arc<str>, Instant> = HashMap::default();
+        let mut refused = Refused::default();
         let mut dead = Box::pin(self.dead(node, router, on, patience));
         loop {
             let now = clock::now();
-            refused_until.retain(|_, until| *until > now);
-            let next = refused_until.values().min().copied();
-            let mine = |channel: &str| {
-                !refused_until.contains_key(channel) && router.is_heard_at(channel, node)
-            };
+            let mine =
+                |channel: &str| !refused.has(channel, now) && router.is_heard_at(channel, node);
             tokio::select! {
                 biased;
                 () = self.dirty(on, mine) => {}
-                () = sleep_until(next) => continue,
+                () = sleep_until(refused.next(now)) => continue,
                 () = &mut dead => {
                     dead.set(self.dead(node, router, on, patience));
                     continue;
@@ -83,6 +77,7 @@ impl Waiters {
                 () = self.closed() => {
                     // Nothing is wanted any more.
                     self.queues.lock().at(clock::now()).plan(on, mine);
+                    dead.set(self.dead(node, router, on, patience));
                     continue;
                 }
             };
@@ -98,25 +93,25 @@ impl Waiters {
                 continue;
             }
             let deadline = asked_at + patience;
-            let (confirmed, error) =
+            let Subscribed { confirmed, forbidden, error } =
                 router.resubscribe(&connection, &subscribe, &unsubscribe, deadline).await;
             self.subscribed(&confirmed, on);
-            let refused = |channel: &&Arc<str>| !confirmed.contains(channel);
-            let refused: Vec<_> = subscribe.iter().filter(refused).cloned().collect();
-            self.not_subscribed(&refused, on);
-            if let Some(error) = error {
-                let unavailable = error.kind() == ErrorKind::Unavailable;
-                let is_first = !unavailable && !std::mem::replace(&mut reported, true);
-                router.events.subscription_failed(&error, is_first);
-                if unavailable {
-                    clock::sleep(SUBSCRIBE_SOON).await;
-                    continue;
-                }
-                // Redis answers requests, even if it does not subscribe these channels.
-                for channel in refused {
-                    self.change(|queues| queues.record_answer_on(&channel, asked_at));
-                    refused_until.insert(channel, clock::now() + SUBSCRIBE_AGAIN);
-                }
+            let others = subscribe.iter().filter(|channel| !confirmed.contains(channel));
+            let others: Vec<_> = others.cloned().collect();
+            self.not_subscribed(&others, on);
+            let Some(error) = error else { continue };
+            let is_first = !forbidden.is_empty() && !std::mem::replace(&mut reported, true);
+            router.events.subscription_failed(&error, is_first);
+            let waits = forbidden.len() < others.len() || error.kind() == ErrorKind::Unavailable;
+            for channel in forbidden {
+                // Redis answers requests, even if it does not subscribe this channel.
+                self.change(|queues| queues.record_answer_on(&channel, asked_at));
+                refused.record(channel, clock::now());
+            }
+            if waits {
+                // The connection may be one of the past.
+                dead.set(self.dead(node, router, on, patience));
+                clock::sleep(SUBSCRIBE_SOON).await;
             }
         }
     }
@@ -136,7 +131,7 @@ impl Waiters {
     /// relies on it. A server that hangs or is cut off closes no connection, and waiters only wait.
     async fn dead(&self, node: &Arc<Node>, router: &Router, on: u64, patience: Duration) {
         loop {
-            // Longer than any request takes: a waiter that is parked for less costs no request.
+            // Longer than any request takes: where waiters are parked for less, that costs few requests.
             clock::sleep(3 * patience / 2).await;
             let counts = self.queues.lock().subscriptions.counts_on(on);
             if counts && !router.still_listens(node, on, patience).await {

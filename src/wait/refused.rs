@@ -1,0 +1,61 @@
+//! The channels that a server has refused, and when the client asks for them again: pure state.
+//!
+//! Each refusal doubles the pause, because a user that may subscribe to nothing costs Redis a command for each
+//! channel. What the server grants later is found within the longest pause.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::host::HashMap;
+
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(16);
+
+#[derive(Default)]
+pub(super) struct Refused {
+    /// Until when a channel is not asked for, and how long that is.
+    pauses: HashMap<Arc<str>, (Instant, Duration)>,
+}
+
+impl Refused {
+    /// Whether that channel is not to be asked for.
+    pub(super) fn has(&self, channel: &str, now: Instant) -> bool {
+        self.pauses.get(channel).is_some_and(|(until, _)| now < *until)
+    }
+
+    /// When the next of them is asked for again.
+    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
+        self.pauses.values().map(|(until, _)| *until).filter(|until| now < *until).min()
+    }
+
+    pub(super) fn record(&mut self, channel: Arc<str>, now: Instant) {
+        // What was not refused for long begins anew.
+        self.pauses.retain(|_, (until, _)| now < *until + LONGEST);
+        let pause = self.pauses.get(&channel).map_or(FIRST, |(_, pause)| LONGEST.min(2 * *pause));
+        self.pauses.insert(channel, (now + pause, pause));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    #[test]
+    fn what_is_refused_again_and_again_is_asked_for_ever_more_seldom_and_then_forgotten() {
+        let (mut refused, mut now) = (Refused::default(), clock::now());
+        let channel: Arc<str> = "channel".into();
+        for pause in [1, 2, 4, 8, 16, 16].map(Duration::from_secs) {
+            refused.record(channel.clone(), now);
+            assert_eq!(refused.next(now), Some(now + pause));
+            assert!(refused.has(&channel, now + pause / 2) && !refused.has("other", now));
+            now += pause;
+            assert!(!refused.has(&channel, now) && refused.next(now).is_none());
+        }
+        now += LONGEST;
+        refused.record("other".into(), now);
+        assert_eq!(refused.pauses.len(), 1);
+        refused.record(channel, now);
+        assert_eq!(refused.next(now), Some(now + FIRST));
+    }
+}

@@ -26,8 +26,7 @@ fn invalid<T>(what: &str, result: Result<T, Error>) -> Error {
 
 /// An address at which nobody listens.
 fn nowhere() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    format!("redis://{}/", listener.local_addr().expect("an address"))
+    format!("redis://127.0.0.1:{}/", free_port())
 }
 
 #[tokio::test]

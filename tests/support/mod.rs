@@ -31,6 +31,7 @@ pub(crate) use clock::Clock;
 pub(crate) use cluster::Cluster;
 pub(crate) use listener::Listener;
 pub(crate) use network::{Distance, Network};
+pub(crate) use process::free_port;
 pub(crate) use proxy::{Fault, Proxy};
 pub(crate) use replicas::Replicated;
 pub(crate) use sentinel::Sentinels;

@@ -51,8 +51,9 @@ impl Drop for Process {
 }
 
 /// The next port on which, and on whose bus, nobody listens. Test binaries may run side by side:
-/// each starts at another place.
-pub(super) fn free_port() -> u16 {
+/// each starts at another place. No test of this binary is given that port again for long, and the system gives it to
+/// nobody who asks for any port: so it is one at which nobody will listen, too, where a test lets a client dial.
+pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let offset = (std::process::id() as u16).wrapping_mul(97);
     let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();

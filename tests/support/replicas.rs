@@ -1,9 +1,8 @@
 //! A primary with replicas, which a test can hold up, cut off and promote.
 
-use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{SOON, Server, block_until};
+use super::{SOON, Server, block_until, free_port};
 
 /// Servers that copy what one of them has been told. Which one that is may change.
 pub(crate) struct Replicated {
@@ -65,8 +64,7 @@ impl Replicated {
     pub(crate) fn detach(&self, replica: &Server) {
         let before = replicas_of(self.primary());
         // Nobody listens there.
-        let nowhere = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        follow(replica, nowhere.expect("a port").port());
+        follow(replica, free_port());
         block_until("one replica less", SOON, || replicas_of(self.primary()) < before);
     }
 

@@ -236,7 +236,8 @@ fn t4_sentinels_that_begin_anew_are_followed_when_one_is_gone_that_named_a_newer
     play(0, async |scene| {
         let group = Group::new(scene);
         let (machine, client) = group.client(group.builder()).await;
-        (group.tell_of_epoch(0, 10), sleep(30 * SECOND).await);
+        group.tell_of_epoch(0, 10);
+        sleep(30 * SECOND).await;
         let before = machine.run(client.lock("before").lock()).await.expect("the lock");
         before.unlock().await.expect("a release");
         scene.network.kill(group.sentinels[0]);

@@ -47,8 +47,7 @@ fn at(url: impl Into<String>) -> LockClientBuilder {
 }
 
 fn nobody_there() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    listener.expect("a port").port()
+    free_port()
 }
 
 /// Answers everybody with the same bytes.

@@ -1,6 +1,5 @@
 //! The server is a replica, or has too few of them.
 
-use std::net::TcpListener;
 use std::time::Instant;
 
 use super::*;
@@ -115,8 +114,7 @@ async fn s13_holders_and_calls_ride_out_a_replica_whose_master_is_down() {
     let patient = impatient(server.url(), SOON).await;
     let guard = hold(&holder.lock("held")).await;
     // Nobody listens there.
-    let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    server.ask::<()>(&["REPLICAOF", "127.0.0.1", &nowhere.to_string()]);
+    server.ask::<()>(&["REPLICAOF", "127.0.0.1", &free_port().to_string()]);
     let error = short.lock("free").try_lock_now().await.expect_err("a master that is down");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let refused = server.errors("MASTERDOWN");

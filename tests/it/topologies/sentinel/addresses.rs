@@ -1,6 +1,5 @@
 //! How the primary is found: which Sentinels are asked, and what is believed.
 
-use std::net::TcpListener;
 use std::time::Instant;
 
 use super::*;
@@ -13,8 +12,7 @@ fn stubborn(says: &Server, epoch: u64) -> Server {
 }
 
 fn nobody_there() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    format!("redis://127.0.0.1:{}/", listener.expect("a port").port())
+    format!("redis://127.0.0.1:{}/", free_port())
 }
 
 #[tokio::test]

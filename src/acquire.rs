@@ -278,8 +278,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
                 // poll it. Another owner may have the lock by now, so it waits in the queue again.
                 Next::Handed(granted) if granted.validity.is_lost() => {
                     waiting.join_again(limits.until);
-                    self.engine.releaser.give_back(&granted);
-                    self.engine.watchdog.watch(waiting.handle());
+                    waiting.give_back(&granted);
                 }
                 Next::Handed(granted) => {
                     self.claimed(waiting.handle(), &granted);

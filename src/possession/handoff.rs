@@ -6,7 +6,7 @@
 //! 2. **Redis hears only of what changes for others**: another lease, a lower count. A default lease
 //!    that follows a default one changes nothing.
 //! 3. **The watchdog leaves an unsettled hold alone.** With an unclaimed one, a call that is never polled
-//!    again would keep the lock forever.
+//!    again would keep the lock forever. It leaves alone as long what nests beside that one.
 //! 4. A streak of hand-offs is limited while other clients wait (see [`Streak::is_over`]).
 //! 5. **A confirmation comes from a request that was sent after the hold ended**: it is asked for first.
 

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::backoff::Backoff;
 use crate::host::HashMap;
 
 const FIRST: Duration = Duration::from_secs(1);
@@ -13,8 +14,8 @@ const LONGEST: Duration = Duration::from_secs(16);
 
 #[derive(Default)]
 pub(super) struct Refused {
-    /// Until when a channel is not asked for, and how long that is.
-    pauses: HashMap<Arc<str>, (Instant, Duration)>,
+    /// Until when a channel is not asked for, and the pauses after that.
+    pauses: HashMap<Arc<str>, (Instant, Backoff)>,
 }
 
 impl Refused {
@@ -31,8 +32,9 @@ impl Refused {
     pub(super) fn record(&mut self, channel: Arc<str>, now: Instant) {
         // What was not refused for long begins anew.
         self.pauses.retain(|_, (until, _)| now < *until + LONGEST);
-        let pause = self.pauses.get(&channel).map_or(FIRST, |(_, pause)| LONGEST.min(2 * *pause));
-        self.pauses.insert(channel, (now + pause, pause));
+        let begins = || (now, Backoff::new(FIRST, LONGEST));
+        let (until, backoff) = self.pauses.entry(channel).or_insert_with(begins);
+        *until = now + backoff.next();
     }
 }
 

@@ -97,16 +97,17 @@ fn is_granted_to_the_dead(sample: &Sample, history: &History) -> bool {
 /// Whether a release has granted the lock to a client whose call gave up just then. The call is right to say that
 /// nothing of it was executed, and the client gives the lock to another waiter, or back.
 fn is_granted_to_who_gave_up(sample: &Sample, history: &History) -> bool {
+    if sample.owner.1 < GRANTED {
+        return false;
+    }
     let calm = Calm::of_each(history);
-    let mut of_client = history.acquires.iter().filter(|acquire| {
-        acquire.owner.0 == sample.owner.0 && acquire.key == sample.key && acquire.inv <= sample.t1
-    });
-    sample.owner.1 >= GRANTED
-        && of_client.any(|acquire| {
-            let calm = &calm[usize::from(acquire.id.0)];
-            acquire.outcome == Outcome::NotExecuted
-                && sample.t0 < calm.after(acquire.ret, history.bounds.prompt)
-        })
+    history.acquires.iter().any(|acquire| {
+        let calm = &calm[usize::from(acquire.id.0)];
+        (acquire.owner.0, acquire.key) == (sample.owner.0, sample.key)
+            && acquire.inv <= sample.t1
+            && acquire.outcome == Outcome::NotExecuted
+            && sample.t0 < calm.after(acquire.ret, history.bounds.prompt)
+    })
 }
 
 /// For each name of a client that was closed in a calm time, when `close()` had returned: unless a

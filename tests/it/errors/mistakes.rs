@@ -46,10 +46,6 @@ fn at(url: impl Into<String>) -> LockClientBuilder {
     LockClient::builder().url(url)
 }
 
-fn nobody_there() -> u16 {
-    free_port()
-}
-
 /// Answers everybody with the same bytes.
 fn answering(bytes: &'static [u8]) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -105,7 +101,7 @@ async fn what_is_not_redis_or_not_there_is_named_with_its_address() {
         unconnected(at(format!("redis://127.0.0.1:{port}/"))).await,
         &format!("could not connect to Redis at 127.0.0.1:{port}: {not_redis}"),
     );
-    let port = nobody_there();
+    let port = free_port(); // Nobody listens there.
     let nobody = "nothing listens there; start Redis, or correct host and port";
     says(
         unconnected(at(format!("redis://somebody:s3cr3t@127.0.0.1:{port}/"))).await,

@@ -164,7 +164,8 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
 
     /// Notes that this call has taken the lock that was handed off to it.
     fn claimed(&self, handle: &Arc<Handle>, granted: &AcquiredHold) {
-        granted.possession.holds.lock().takes(granted.hold, clock::now());
+        let requested = granted.longest_lease();
+        granted.possession.holds.lock().takes(granted.hold, requested, clock::now());
         self.entered(handle, &granted.possession, false);
         spans::handed_off();
         granted.set_handed_off();
@@ -278,7 +279,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
                 // poll it. Another owner may have the lock by now, so it waits in the queue again.
                 Next::Handed(granted) if granted.validity.is_lost() => {
                     waiting.join_again(limits.until);
-                    waiting.give_back(&granted);
+                    self.engine.releaser.give_back(&granted);
                 }
                 Next::Handed(granted) => {
                     self.claimed(waiting.handle(), &granted);

@@ -97,13 +97,6 @@ struct Hold {
     unclaimed: bool,
 }
 
-impl Hold {
-    /// Whether the watchdog renews its lease.
-    fn is_watched(&self) -> bool {
-        self.lease == Lease::Watchdog && !self.unclaimed
-    }
-}
-
 /// What to ask Redis for one more hold: the absolute count to reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ask {
@@ -305,8 +298,7 @@ impl HoldState {
             let drawn = self.tokens.draw();
             self.token = self.token_of_writer().or(drawn);
         }
-        let watching = self.live.iter().any(Hold::is_watched);
-        if lease == Lease::Watchdog && !watching {
+        if lease == Lease::Watchdog && self.watched().next().is_none() {
             self.renewed_at = Some(sent);
         }
         self.is_default |= lease == Lease::Watchdog && ask.count == 1;
@@ -367,7 +359,6 @@ impl HoldState {
             self.rare.iter_mut().for_each(|rare| rare.lost.retain(|(number, _)| *number != hold));
             return false;
         }
-        self.ends_unclaimed(hold);
         if let Some(at) = self.live.iter().position(|live| live.number == hold) {
             let Hold { validity, .. } = self.live.swap_remove(at);
             // Of others that read Redis hears nothing, unless their leases differ.

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use crate::engine::Engine;
 use crate::handle::Handle;
-use crate::possession::AcquiredHold;
 use crate::wait::{Reached, Registration};
 
 use super::{Acquisition, Question};
@@ -28,13 +27,6 @@ impl<'a> Enqueued<'a> {
     /// Waits in the queue again, behind all others, after it left with a lock that was lost before it could run.
     pub(super) fn join_again(&mut self, until: Option<Instant>) {
         self.registration.join_again(until);
-    }
-
-    /// Gives back a lock that was handed off to this call. Another call of its handle, or this one, may have nested in
-    /// that possession meanwhile: the watchdog attends to that from then on.
-    pub(super) fn give_back(&self, granted: &AcquiredHold) {
-        self.engine.releaser.give_back(granted);
-        self.engine.watchdog.watch(self.handle());
     }
 
     /// Waits for the lock of that handle: when Redis was asked for all, another owner had it, or the request for it
@@ -76,7 +68,7 @@ impl Drop for Enqueued<'_> {
         }
         let (handed, entry_is_left) = self.registration.leave();
         if let Some(granted) = handed {
-            self.give_back(&granted);
+            self.engine.releaser.give_back(&granted);
         }
         if entry_is_left {
             self.engine.releaser.leave_queue(self.handle());

@@ -5,8 +5,8 @@
 //!    until the possession is, as far as that was confirmed last, and never longer than its own lease.
 //! 2. **Redis hears only of what changes for others**: another lease, a lower count. A default lease
 //!    that follows a default one changes nothing.
-//! 3. **The watchdog leaves an unsettled hold alone.** With an unclaimed one, a call that is never polled
-//!    again would keep the lock forever. It leaves alone as long what nests beside that one.
+//! 3. **The watchdog does not renew the hold that was handed over until its call takes it**: a call that is never
+//!    polled again would keep the lock forever. Holds that nest beside it are renewed as any other.
 //! 4. A streak of hand-offs is limited while other clients wait (see [`Streak::is_over`]).
 //! 5. **A confirmation comes from a request that was sent after the hold ended**: it is asked for first.
 
@@ -86,7 +86,7 @@ impl Prolong {
 pub(super) struct HandedOn {
     streak: Option<Streak>,
     /// The hold that the call to which the lock was handed has not taken yet.
-    unclaimed: Option<HoldId>,
+    pub(super) unclaimed: Option<HoldId>,
     unwritten: Option<Unwritten>,
     /// Redis has heard of the lease of the next holder already.
     ahead: bool,
@@ -224,19 +224,6 @@ impl HoldState {
         Some(HandedOff { hold, settle })
     }
 
-    /// The call to which the lock was handed has it now.
-    pub(crate) fn claimed(&mut self) {
-        if let Some(handed) = &mut self.handed {
-            handed.unclaimed = None;
-        }
-    }
-
-    /// That hold is given back. If no call has taken it, the watchdog attends to those that nested in it since.
-    pub(super) fn ends_unclaimed(&mut self, hold: HoldId) {
-        let handed = self.handed.as_mut().filter(|handed| handed.unclaimed == Some(hold));
-        handed.into_iter().for_each(|handed| handed.unclaimed = None);
-    }
-
     /// Whether the client's thread has still to tell Redis of the lease of a live guard, or of the count.
     pub(crate) fn is_unwritten(&self) -> bool {
         let unwritten = self.unwritten_lease().is_some() || self.counted > self.live_count();
@@ -249,9 +236,16 @@ impl HoldState {
         unwritten.map(|unwritten| unwritten.lease)
     }
 
-    /// Whether the holder has not taken the lock (invariant 3).
-    pub(super) fn is_unclaimed(&self) -> bool {
-        self.handed.as_ref().is_some_and(|handed| handed.unclaimed.is_some())
+    /// The same if its hold is live: one that has ended needs no time any more.
+    pub(super) fn unwritten_of_valid(&self, now: Instant) -> Option<Duration> {
+        let Unwritten { hold, lease, .. } = self.handed.as_ref()?.unwritten?;
+        let mut live = self.live.iter().filter(|live| live.number == hold);
+        live.any(|live| live.validity.check(now).is_some()).then_some(lease)
+    }
+
+    /// The hold that the call to which the lock was handed has yet to take (invariant 3).
+    pub(super) fn unclaimed(&self) -> Option<HoldId> {
+        self.handed.as_ref()?.unclaimed
     }
 
     /// A caller waits until Redis has confirmed that the possession is there. Returns whether the client's thread has

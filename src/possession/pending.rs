@@ -75,7 +75,7 @@ impl HoldState {
             })
         };
         let longest = self.live.iter().filter_map(of_hold).max()?;
-        Some(longest.max(self.unwritten_lease().unwrap_or_default()))
+        Some(longest.max(self.unwritten_of_valid(now).unwrap_or_default()))
     }
 
     /// The pending release is about to be sent. Returns whether an earlier request may already have

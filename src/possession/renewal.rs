@@ -23,11 +23,20 @@ pub(crate) enum Renewal {
 }
 
 impl HoldState {
+    /// The holds whose leases the watchdog renews. With one that no call has taken yet, a call that is never polled
+    /// again would keep the lock forever.
+    pub(super) fn watched(&self) -> impl Iterator<Item = &Hold> {
+        let unclaimed = self.unclaimed();
+        let is_watched = move |hold: &&Hold| {
+            hold.lease == Lease::Watchdog && !hold.unclaimed && Some(hold.number) != unclaimed
+        };
+        self.live.iter().filter(is_watched)
+    }
+
     /// From when the period of that handle's watched leases counts; `None` if the watchdog has nothing to do.
     pub(crate) fn watched_since(&mut self, handle: HandleId) -> Option<Instant> {
         self.look_at_joint_holds(false);
-        let watches = self.live.iter().any(Hold::is_watched);
-        if watches && self.inside == handle && !self.is_unclaimed() {
+        if self.watched().next().is_some() && self.inside == handle {
             debug_assert!(self.renewed_at.is_some(), "BUG: nothing would renew this lease");
             self.renewed_at
         } else {
@@ -44,11 +53,9 @@ impl HoldState {
         max_hold: Duration,
     ) -> Renewal {
         self.look_at_joint_holds(self.inside == handle);
-        let is_watched = |hold: &&Hold| hold.is_watched();
-        let watched = self.live.iter().filter(is_watched);
-        let valid = watched.filter_map(|hold| hold.validity.check(now)).min();
+        let valid = self.watched().filter_map(|hold| hold.validity.check(now)).min();
         match (valid, self.renewed_at) {
-            _ if self.inside != handle || self.is_unclaimed() => Renewal::Idle { ran_out: false },
+            _ if self.inside != handle => Renewal::Idle { ran_out: false },
             (Some(until), Some(at)) if self.is_renewed_for(max_hold, at, now) => {
                 Renewal::Over { until }
             }
@@ -66,7 +73,7 @@ impl HoldState {
                 // Each of them, because a guard that is dropped reports its own.
                 let unreported =
                     |any, hold: &Hold| any | hold.validity.unreported_loss(now).is_some();
-                let ran_out = self.live.iter().filter(is_watched).fold(false, unreported);
+                let ran_out = self.watched().fold(false, unreported);
                 Renewal::Idle { ran_out }
             }
         }
@@ -132,7 +139,7 @@ impl HoldState {
         self.reaches(lease, until);
         self.look_at_joint_holds(false);
         let mut in_time = true;
-        for hold in self.live.iter().filter(|hold| hold.is_watched()) {
+        for hold in self.watched() {
             in_time &= hold.validity.extend(until, now);
         }
         in_time

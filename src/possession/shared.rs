@@ -356,8 +356,7 @@ impl HoldState {
         let until = self.until.filter(|until| now + LEAST <= *until)?;
         let own = valid_until(now, requested);
         self.look_at_joint_holds(false);
-        let mut live = self.live.iter();
-        let watched = live.any(|hold| hold.is_watched() && hold.validity.check(now).is_some());
+        let watched = self.watched().any(|hold| hold.validity.check(now).is_some());
         if lease == Lease::Watchdog {
             if !watched && own <= until {
                 // Its lease is in force, and is renewed a period from now.
@@ -376,17 +375,16 @@ impl HoldState {
         Some((own.min(until), lease == Lease::Watchdog && (!watched || has_limit)))
     }
 
-    /// The call that was handed that hold, or let in with it, has it now.
-    pub(crate) fn takes(&mut self, hold: HoldId, now: Instant) {
-        self.claimed();
-        let until = self.until;
-        let is_it = |live: &&mut Hold| live.number == hold && live.unclaimed;
-        if let Some(live) = self.live.iter_mut().find(is_it) {
-            live.unclaimed = false;
-            // The others may have been renewed meanwhile, and all of them are one hold in Redis.
-            if let Some(until) = until.filter(|_| live.lease == Lease::Watchdog) {
-                live.validity.extend(until, now);
-            }
+    /// The call that was handed that hold, or let in with it, has it now. Its lease is `requested` from now on, as far
+    /// as Redis has confirmed that: others may have been renewed meanwhile.
+    pub(crate) fn takes(&mut self, hold: HoldId, requested: Duration, now: Instant) {
+        let handed = self.handed.as_mut().filter(|handed| handed.unclaimed == Some(hold));
+        handed.into_iter().for_each(|handed| handed.unclaimed = None);
+        let until = self.until.min(Some(valid_until(now, requested)));
+        let Some(live) = self.live.iter_mut().find(|live| live.number == hold) else { return };
+        live.unclaimed = false;
+        if let Some(until) = until.filter(|_| live.lease == Lease::Watchdog) {
+            live.validity.extend(until, now);
         }
     }
 }

@@ -55,6 +55,40 @@ fn what_nested_in_a_hold_that_came_too_late_is_renewed() {
     }
 }
 
+/// The watchdog renews it while nothing is heard of the late call, which costs other clients no more than its lease.
+#[test]
+fn what_nested_in_a_hold_that_no_call_takes_is_renewed() {
+    for (away, lease) in
+        DISTANCES.into_iter().flat_map(|away| [(away, Some(ms(1_000))), (away, None)])
+    {
+        play(0, async |scene| {
+            let options = LockClient::builder().watchdog_timeout(WATCHDOG);
+            let (machine, client) = scene.client(away, options).await;
+            let (_, other) = scene.client(away, LockClient::builder()).await;
+            let guard = client.lock(NAME).lock().await.expect("the lock");
+            let lock = Arc::new(client.lock(NAME));
+            let same = lock.clone();
+            let call = async move {
+                match lease {
+                    Some(lease) => same.lock_with_lease(lease).await,
+                    None => same.lock().await,
+                }
+            };
+            let late = park(&machine, away, call).await;
+            drop(guard);
+            let nested = machine.run(async move { lock.lock().await }).await.expect("the lock");
+            sleep(6 * WATCHDOG).await;
+            assert!(!nested.is_lost(), "{away:?}, {lease:?}");
+            drop(nested);
+            let begun = Instant::now();
+            other.lock(NAME).lock().await.expect("the lock").unlock().await.expect("a release");
+            let waited = begun.elapsed();
+            assert!(waited <= WATCHDOG + 8 * away + ms(50), "{away:?}, {lease:?}: {waited:?}");
+            drop(late);
+        });
+    }
+}
+
 /// Redis granted the lock by a message, and has to hear of the hold that nested meanwhile.
 #[test]
 fn what_nested_in_a_grant_that_no_call_took_is_renewed() {
@@ -75,6 +109,34 @@ fn what_nested_in_a_grant_that_no_call_took_is_renewed() {
             assert!(!nested.is_lost(), "{away:?}");
             nested.unlock().await.expect("a release");
             assert!(scene.holds(NAME).is_empty());
+        });
+    }
+}
+
+/// What Redis hears of the hold that nested is the lease of that one.
+#[test]
+fn the_lease_of_a_grant_that_no_call_took_keeps_no_other_client_waiting() {
+    for away in DISTANCES {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let (_, other) = scene.client(away, LockClient::builder()).await;
+            let guard = other.fair_lock(NAME).lock().await.expect("the lock");
+            let lock = Arc::new(client.fair_lock(NAME));
+            let same = lock.clone();
+            let call = async move { same.lock_with_lease(60 * MINUTE).await };
+            let late = park(&machine, away, call).await;
+            guard.unlock().await.expect("a release");
+            sleep(2 * away + ms(1)).await;
+            let call = async move { lock.lock_with_lease(ms(2_000)).await };
+            let hangs = machine.run(call).await.expect("the lock");
+            drop(late);
+            let begun = Instant::now();
+            let lock = other.fair_lock(NAME);
+            let next = timeout(MINUTE, lock.lock()).await.expect("it comes").expect("the lock");
+            let waited = begun.elapsed();
+            assert!(waited <= ms(2_000) + 8 * away + ms(50), "{away:?}: {waited:?}");
+            next.unlock().await.expect("a release");
+            drop(hangs);
         });
     }
 }

@@ -161,7 +161,7 @@ fn a_default_lease_after_a_default_one_writes_nothing_and_every_other_is_written
         assert!(handed.settle, "the client's thread looks, for it may have to ask");
         assert_eq!(story.holds().is_unwritten(), writes, "{before:?} {after:?}");
         assert_eq!(story.prolong().is_some(), writes, "{before:?} {after:?}");
-        story.holds().claimed();
+        story.holds().takes(handed.hold.0, WATCHDOG, story.now);
         let watched = (after == Lease::Watchdog).then_some(since);
         assert_eq!(story.holds().watched_since(NEXT), watched);
     }
@@ -317,14 +317,24 @@ fn who_awaits_a_confirmation_has_it_from_a_request_that_was_sent_after_its_hold(
 fn the_watchdog_leaves_an_unclaimed_lock_alone() {
     let mut story = Story::given_back(Lease::Watchdog);
     let since = story.now;
-    story.hand_off(NEXT, Lease::Watchdog).expect("a hand-off");
+    let (hold, _) = story.hand_off(NEXT, Lease::Watchdog).expect("a hand-off");
     assert_eq!(story.holds().watched_since(NEXT), None);
     story.now += WATCHDOG / 2;
     assert_eq!(story.renewal(NEXT), Renewal::Idle { ran_out: false });
-    story.holds().claimed();
+    story.holds().takes(hold, WATCHDOG, story.now);
     assert_eq!(story.holds().watched_since(NEXT), Some(since));
     assert!(matches!(story.renewal(NEXT), Renewal::Due { .. }));
     assert_eq!(story.renewal(ME), Renewal::Idle { ran_out: false }, "it is not inside any more");
+}
+
+#[test]
+fn a_lease_that_no_request_wrote_is_promised_only_while_its_hold_is_live() {
+    let story = Story::given_back(Lease::Watchdog);
+    let (late, _) = story.hand_off(ME, HOUR.into()).expect("a hand-off");
+    let (_nested, _) = story.grant((WATCHDOG / 2).into());
+    assert_eq!(story.prolong().expect("a lease").lease, HOUR);
+    let pending = story.give_back(late).expect("a release");
+    assert_eq!(pending.lease, WATCHDOG / 2);
 }
 
 #[test]
@@ -351,8 +361,8 @@ fn nothing_is_renewed_while_a_request_for_a_shorter_lease_is_under_way() {
     let (hold, _) = story.hand_off(NEXT, (WATCHDOG / 2).into()).expect("a hand-off");
     story.prolong().expect("a shorter lease");
     story.give_back(hold);
-    story.hand_off(LAST, Lease::Watchdog).expect("a hand-off");
-    story.holds().claimed();
+    let (hold, _) = story.hand_off(LAST, Lease::Watchdog).expect("a hand-off");
+    story.holds().takes(hold, WATCHDOG, story.now);
     story.now += WATCHDOG / 3;
     let found = story.renewal(LAST);
     assert!(!matches!(found, Renewal::Due { .. }), "{found:?}");
@@ -367,8 +377,8 @@ fn a_release_that_set_a_shorter_lease_keeps_no_next_holder_from_being_renewed() 
     let pending = story.give_back(first).expect("a release");
     story.holds().release_sent(pending, story.now);
     story.give_back(short);
-    story.hand_off(NEXT, Lease::Watchdog).expect("a hand-off");
-    story.holds().claimed();
+    let (hold, _) = story.hand_off(NEXT, Lease::Watchdog).expect("a hand-off");
+    story.holds().takes(hold, WATCHDOG, story.now);
     let prolong = story.prolong().expect("another lease");
     story.prolonged(prolong, 0);
     story.now += WATCHDOG / 2;

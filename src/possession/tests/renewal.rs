@@ -120,8 +120,8 @@ fn a_lease_is_renewed_for_no_longer_than_its_limit_and_each_holder_has_its_own()
     story.now += PERIOD;
     assert!(matches!(found(&story, ME), Renewal::Over { .. }));
     story.give_back(hold);
-    let _next = story.hand_off(ME + 1, Lease::Watchdog);
-    story.holds().claimed();
+    let (next, _) = story.hand_off(ME + 1, Lease::Watchdog).expect("a hand-off");
+    story.holds().takes(next, WATCHDOG, story.now);
     assert!(matches!(found(&story, ME + 1), Renewal::Due { .. }));
     for _ in 0..2 {
         story.holds().renewed(story.now, WATCHDOG, story.now);
@@ -189,7 +189,7 @@ fn a_reader_that_was_let_in_is_renewed_from_when_it_goes_on() {
     story.now += 2 * PERIOD;
     story.holds().renewed(story.now, WATCHDOG, story.now);
     assert_eq!(validity.check(story.now), Some(ends));
-    story.holds().takes(late, story.now);
+    story.holds().takes(late, WATCHDOG, story.now);
     let renewed_until = valid_until(story.now, WATCHDOG);
     assert_eq!(validity.check(story.now), Some(renewed_until));
     let (_, never, _) = joins(&story, true).expect("it comes in");
@@ -207,4 +207,21 @@ fn a_reader_that_was_let_in_is_renewed_from_when_it_goes_on() {
     story.now = renewed_until;
     assert_eq!(never.check(story.now), None);
     assert_eq!(story.pending().map(|pending| pending.count), Some(0));
+}
+
+#[test]
+fn a_hold_that_was_handed_over_is_renewed_from_when_its_call_takes_it() {
+    let mut story = Story::given_back(Lease::Watchdog);
+    let (late, validity) = story.hand_off(ME, Lease::Watchdog).expect("a hand-off");
+    let ends = validity.check(story.now);
+    let (long, _) = story.grant(HOUR.into());
+    assert_eq!(story.renewal(ME), Renewal::Idle { ran_out: false });
+    let (_nested, _) = story.grant(Lease::Watchdog);
+    story.now += WATCHDOG * 2 / 3;
+    assert!(matches!(story.renewal(ME), Renewal::Due { .. }), "the nested one needs it");
+    story.holds().renewed(story.now, WATCHDOG, story.now);
+    assert_eq!(validity.check(story.now), ends, "no call has it yet");
+    story.holds().takes(late, WATCHDOG, story.now);
+    assert_eq!(validity.check(story.now), Some(valid_until(story.now, WATCHDOG)));
+    story.give_back(long);
 }

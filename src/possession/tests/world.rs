@@ -217,11 +217,8 @@ impl World {
             Op::GiveBack(guard) if !self.guards.is_empty() => {
                 let guard = self.guards.remove(guard % self.guards.len());
                 self.holds().give_back(guard.hold);
-                if self.unclaimed == Some(guard.hold) {
-                    // The call came too late, or was dropped.
-                    self.unclaimed = None;
-                    self.watch();
-                }
+                // The call came too late, or was dropped.
+                self.unclaimed.take_if(|hold| *hold == guard.hold);
                 self.given_back.push(guard);
             }
             Op::HandOff { turn, to, lease, confirms, in_queue } => {
@@ -233,9 +230,9 @@ impl World {
                 }
                 self.hand_off(to, lease, confirms, in_queue);
             }
-            Op::Claim if self.unclaimed.is_some() => {
-                self.unclaimed = None;
-                self.holds().claimed();
+            Op::Claim => {
+                let Some(hold) = self.unclaimed.take() else { return };
+                self.holds().takes(hold, WATCHDOG, self.now);
                 self.watch();
             }
             Op::Settle if self.request.is_none() && self.settling => self.settle(),

@@ -17,7 +17,8 @@ impl Stage {
             let limits = WaitLimits { until: None, request: HOUR, outage: None, warn_at: None };
             match enqueued.registration.next(&limits).await {
                 Next::Handed(granted) => {
-                    granted.possession.holds.lock().claimed();
+                    let lease = granted.longest_lease();
+                    granted.possession.holds.lock().takes(granted.hold, lease, clock::now());
                     return self.guard(&granted.possession, granted.hold, granted.validity.clone());
                 }
                 Next::Ask(_) => match self.ask(handle, lease).await {

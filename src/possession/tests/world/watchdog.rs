@@ -5,7 +5,8 @@ use super::*;
 impl World {
     /// Live guards that the watchdog renews.
     pub(super) fn watched(&self) -> impl Iterator<Item = Instant> {
-        let watched = self.guards.iter().filter(|guard| guard.own.is_none());
+        let is_watched = |guard: &&Guard| guard.own.is_none() && self.unclaimed != Some(guard.hold);
+        let watched = self.guards.iter().filter(is_watched);
         watched.filter_map(|guard| guard.validity.check(self.now))
     }
 
@@ -35,9 +36,7 @@ impl World {
                     assert!(in_time || self.settling, "it would look too late");
                 }
                 Renewal::Idle { .. } => {
-                    let unneeded =
-                        handle != self.inside || first.is_none() || self.unclaimed.is_some();
-                    assert!(unneeded, "somebody needs a renewal");
+                    assert!(handle != self.inside || first.is_none(), "a guard needs a renewal");
                     self.scheduled.remove(&handle);
                 }
                 Renewal::Over { .. } => unreachable!("there is no limit"),
@@ -102,8 +101,7 @@ impl World {
             assert!(!gone, "a hold that was given back was set to lost");
         }
         self.hear();
-        let unwatched =
-            self.scheduled.is_empty() && self.renewing.is_none() && self.unclaimed.is_none();
+        let unwatched = self.scheduled.is_empty() && self.renewing.is_none();
         let needed = self.watched().count() > 0;
         assert!(!(unwatched && needed), "nobody renews this lease");
     }

@@ -15,15 +15,17 @@
 //!    the queue the waiter behind it is the head, until that request is over. A waiter sets the timer for that when it
 //!    parks, if the one before it is asking then.
 //!
+//! [`LONGEST_PARK`]: super::change::LONGEST_PARK
 //! [`first_request_limit`]: WaitQueue::first_request_limit
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::change::{Context, Holder, LONGEST_PARK, NextWaiter, Stay, Ticket, WaitStep, park_for};
+use super::change::{Context, Holder, NextWaiter, Stay, Ticket, WaitStep};
 use super::order::Order;
 use super::reach::Reach;
+mod handoff;
 mod readers;
 mod waiting;
 
@@ -32,6 +34,8 @@ pub(super) struct WaitQueue<W> {
     entries: VecDeque<Entry<W>>,
     /// When the head asks next.
     due: Instant,
+    /// What that was set to by a hand-off of which Redis has yet to hear.
+    due_of_hand_off: Option<Instant>,
     pub(super) order: Order,
     pub(super) reach: Reach,
     pub(super) holder: Option<Holder>,
@@ -76,7 +80,15 @@ impl<W> Entry<W> {
 impl<W> WaitQueue<W> {
     pub(super) fn new(order: Order, first_request_limit: Duration, now: Instant) -> Self {
         let reach = Reach::Unknown(now);
-        Self { entries: VecDeque::new(), due: now, order, reach, holder: None, first_request_limit }
+        Self {
+            entries: VecDeque::new(),
+            due: now,
+            due_of_hand_off: None,
+            order,
+            reach,
+            holder: None,
+            first_request_limit,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -192,34 +204,6 @@ impl<W> WaitQueue<W> {
         self.due = self.order.record_grant(lease, recheck, &mut cx.at);
         self.record_answer(ticket, cx);
         self.remove(ticket, cx);
-    }
-
-    /// The lock was handed to the waiter, for `lease` unless it is renewed, and the waiter leaves.
-    /// Its wake-ups were older. The next waiter in the queue has to check before that lease ends.
-    pub(super) fn record_hand_off(&mut self, ticket: Ticket, lease: Duration, cx: &mut Context<W>) {
-        self.due = cx.at.now + park_for(Some(lease));
-        self.order.set_entry_taken(false);
-        self.remove(ticket, cx);
-    }
-
-    /// The client's thread has seen to hand-offs. Wakes the head of the queue, which may have no timer
-    /// yet. If Redis has heard of the last new holder, that has the lock for `lease`. An earlier or pending
-    /// refusal of the head may name a longer lease.
-    pub(super) fn record_heard_hand_off(&mut self, lease: Option<Duration>, cx: &mut Context<W>) {
-        let now = cx.at.now;
-        let park = park_for(lease);
-        let shorter = park < LONGEST_PARK && self.order.deferred_until(now).is_none();
-        if shorter {
-            self.due = self.due.min(now + park);
-        }
-        let entry = self.order.own_entry();
-        if let Some(due) = entry.and_then(|entry| entry.record_heard_hand_off(now)) {
-            self.due = self.due.min(due);
-        }
-        if let Some(head) = self.head_mut(now) {
-            head.recheck |= shorter && head.asking.is_some();
-            cx.effects.wake.extend(head.waiter.clone());
-        }
     }
 
     /// The waiter leaves without the lock. False if it has left already. `hinders`: the next one may have it now.

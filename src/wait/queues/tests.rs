@@ -5,6 +5,7 @@ use crate::wait::change::LONGEST_PARK;
 use crate::wait::turns::TurnLimits;
 
 mod fair;
+mod handoff;
 mod model;
 mod properties;
 mod story;
@@ -101,57 +102,6 @@ fn the_head_is_due_when_the_lease_of_the_holder_could_have_ended() {
     assert_eq!(story.step(second), WaitStep::Park(Some(due)));
     story.now = due;
     assert_eq!(story.step(second), WaitStep::Ask);
-}
-
-#[test]
-fn a_lock_goes_to_the_head_that_sleeps_or_past_one_that_asks_for_the_first_time() {
-    let next = |story: &Story| {
-        story.queues.next_waiter(&story.names).map(|next| (next.ticket, next.passes))
-    };
-    let mut story = Story::new();
-    let [(first, _), (second, _)] = [story.join_only(), story.join_only()];
-    assert_eq!(next(&story), Some((first, false)));
-    assert_eq!(story.step(first), WaitStep::Ask);
-    assert_eq!(next(&story), Some((second, true)));
-    story.refused(first);
-    story.step(first);
-    story.drive();
-    assert_eq!(story.step(first), WaitStep::Ask);
-    assert_eq!(next(&story), Some((second, true)), "it asks once more when it is subscribed");
-    story.refused(first);
-    assert_eq!(next(&story), Some((first, false)));
-    story.message();
-    assert_eq!(story.step(first), WaitStep::Ask);
-    assert_eq!(next(&story), None, "it was passed, and would be again and again");
-    story.refused(first);
-    story.queues.close();
-    assert_eq!(next(&story), None);
-}
-
-#[test]
-fn a_head_that_hears_of_a_hand_off_with_a_short_lease_looks_when_that_could_have_ended() {
-    let (mut story, [(first, _), (second, wake)]) = Story::parked();
-    assert!(are(&story.handed(first), &[&wake]));
-    assert_eq!(story.step(second), story.longest_park());
-    // That holder has handed the lock on meanwhile, or past this head.
-    assert!(are(&story.heard_hand_off(Some(SECOND)), &[&wake]));
-    let due = story.now + SECOND + Duration::from_millis(1);
-    assert_eq!(story.step(second), WaitStep::Park(Some(due)));
-    // A longer lease does not put that off: the head asks, and is told.
-    story.heard_hand_off(None);
-    assert_eq!(story.step(second), WaitStep::Park(Some(due)));
-}
-
-#[test]
-fn a_refusal_that_may_be_from_before_a_hand_off_with_a_short_lease_makes_the_head_ask_again() {
-    let (mut story, [(first, _), _]) = Story::parked();
-    story.message();
-    assert_eq!(story.step(first), WaitStep::Ask);
-    story.heard_hand_off(Some(SECOND));
-    story.refused(first);
-    assert_eq!(story.step(first), WaitStep::Ask);
-    story.refused(first);
-    assert_eq!(story.step(first), story.longest_park());
 }
 
 #[test]

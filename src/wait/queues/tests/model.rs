@@ -66,6 +66,8 @@ struct Entry {
 struct Expected {
     reason: u64,
     ask_began: u64,
+    /// What a hand-off has set `due` to.
+    handed: Option<u64>,
     due: u64,
 }
 

@@ -76,8 +76,13 @@ impl Story {
     }
 
     pub(super) fn handed_effects(&mut self, ticket: Ticket) -> Effects<Notify> {
+        self.handed_for(ticket, 3600 * SECOND)
+    }
+
+    /// Redis keeps the lock for so long, as far as it has heard.
+    pub(super) fn handed_for(&mut self, ticket: Ticket, left: Duration) -> Effects<Notify> {
         let names = self.names.clone();
-        self.at().record_hand_off(&names, ticket, 3600 * SECOND);
+        self.at().record_hand_off(&names, ticket, left);
         self.queues.take_effects()
     }
 

@@ -118,7 +118,7 @@ impl Model {
         let due = self.deferral(lock).map_or(self.now, |deferral| self.millis(deferral));
         let first = self.entries.iter().all(|entry| entry.lock != lock);
         if first && !(live && !out && self.expected.contains_key(&lock)) {
-            self.expected.insert(lock, Expected { reason: 0, ask_began: 0, due });
+            self.expected.insert(lock, Expected { reason: 0, ask_began: 0, handed: None, due });
         } else if !first
             && out
             && self.entries_of(lock).next().is_some_and(|at| !self.entries[at].asking)

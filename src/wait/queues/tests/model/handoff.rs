@@ -19,7 +19,7 @@ impl Model {
         let (event, due) = (self.event, self.now + park_for(Some(lease)));
         self.queues().record_hand_off(&names, ticket, Duration::from_millis(lease));
         let queue = self.expected.get_mut(&lock).unwrap();
-        queue.due = due;
+        (queue.due, queue.handed) = (due, Some(due));
         if was_head {
             queue.ask_began = event;
         }
@@ -39,11 +39,17 @@ impl Model {
         self.unwoken.remove(&lock);
         let (event, park) = (self.event, park_for(lease));
         let asking = self.entries_of(lock).next().is_some_and(|at| self.entries[at].asking);
-        let shorter = park < 30_000 && deferral.is_none();
+        let decides = lease.is_some() && deferral.is_none();
         let now = self.now;
-        let Some(queue) = self.expected.get_mut(&lock).filter(|_| shorter) else { return };
-        queue.due = queue.due.min(now + park);
-        if asking {
+        let Some(queue) = self.expected.get_mut(&lock).filter(|_| decides) else { return };
+        let replaces = queue.handed.take() == Some(queue.due);
+        let shorter = park < 30_000;
+        if replaces {
+            queue.due = now + park;
+        } else if shorter {
+            queue.due = queue.due.min(now + park);
+        }
+        if asking && shorter {
             queue.reason = event;
         }
     }

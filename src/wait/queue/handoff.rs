@@ -1,0 +1,50 @@
+//! What a hand-off inside the client means for those that wait behind it.
+
+use std::time::Duration;
+
+use crate::wait::change::{Context, LONGEST_PARK, Ticket, park_for};
+
+use super::WaitQueue;
+
+impl<W> WaitQueue<W> {
+    /// The lock was handed to the waiter, Redis keeps it for `lease` unless it is renewed or hears of another one, and the
+    /// waiter leaves. Its wake-ups were older. The next waiter in the queue has to check before that lease ends.
+    pub(in crate::wait) fn record_hand_off(
+        &mut self,
+        ticket: Ticket,
+        lease: Duration,
+        cx: &mut Context<W>,
+    ) {
+        self.due = cx.at.now + park_for(Some(lease));
+        self.due_of_hand_off = Some(self.due);
+        self.order.set_entry_taken(false);
+        self.remove(ticket, cx);
+    }
+
+    /// The client's thread has seen to hand-offs. Wakes the head of the queue, which may have no timer
+    /// yet. If Redis has heard of the last new holder, that has the lock for `lease`. An earlier or pending
+    /// refusal of the head may name a longer lease.
+    pub(in crate::wait) fn record_heard_hand_off(
+        &mut self,
+        lease: Option<Duration>,
+        cx: &mut Context<W>,
+    ) {
+        let now = cx.at.now;
+        let park = park_for(lease);
+        let decides = lease.is_some() && self.order.deferred_until(now).is_none();
+        let shorter = decides && park < LONGEST_PARK;
+        if decides && self.due_of_hand_off.take() == Some(self.due) {
+            self.due = now + park;
+        } else if shorter {
+            self.due = self.due.min(now + park);
+        }
+        let entry = self.order.own_entry();
+        if let Some(due) = entry.and_then(|entry| entry.record_heard_hand_off(now)) {
+            self.due = self.due.min(due);
+        }
+        if let Some(head) = self.head_mut(now) {
+            head.recheck |= shorter && head.asking.is_some();
+            cx.effects.wake.extend(head.waiter.clone());
+        }
+    }
+}

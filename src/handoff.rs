@@ -129,7 +129,6 @@ impl Handoffs {
     pub(crate) async fn settle(&self, router: &Router, possession: &Arc<Possession>) -> bool {
         let (mut backoff, mut give_up, mut unanswered) = (Backoff::in_background(), None, None);
         let mut call = Call::new(router, clock::now());
-        let mut lease = None;
         self.gather(possession).await;
         let permit = match possession.try_prolonging() {
             Some(permit) => permit,
@@ -149,12 +148,12 @@ impl Handoffs {
             };
             call.patience = self.patience(router, possession, left);
             call.deadline = asked + call.patience;
-            match self.prolong(&mut call, possession, prolong).await {
+            let heard = match self.prolong(&mut call, possession, prolong).await {
                 Ok(Ok(prolonged)) => {
                     backoff.reset();
                     (give_up, unanswered) = (None, None);
-                    lease = Some(prolong.lease);
                     self.prolonged(possession, prolong, prolonged, asked);
+                    Some(prolong.lease)
                 }
                 Ok(Err((loss, repeated))) => {
                     self.found_gone(possession, prolong, loss, repeated, give_up.is_some());
@@ -188,13 +187,14 @@ impl Handoffs {
                     let left = possession.holds.lock().left(now);
                     let longest = if left.is_zero() { LONGEST_PAUSE } else { left / 4 };
                     clock::sleep(backoff.next().min(longest)).await;
+                    None
                 }
-            }
+            };
             // The head may have no timer yet: the hand-off did not wake it.
-            self.waiters.wake_head(&possession.names, lease);
+            self.waiters.wake_head(&possession.names, heard);
             self.gather(possession).await;
         };
-        self.waiters.wake_head(&possession.names, lease);
+        self.waiters.wake_head(&possession.names, None);
         heard
     }
 

@@ -167,7 +167,7 @@ impl HoldState {
     }
 
     /// Whether the request under way is one of a hand-off.
-    fn is_prolonging(&self) -> bool {
+    pub(super) fn is_prolonging(&self) -> bool {
         self.handed.as_ref().is_some_and(|handed| handed.prolonging)
     }
 
@@ -369,9 +369,13 @@ impl HoldState {
             if self.live.iter().any(|hold| hold.lease == Lease::Watchdog) {
                 self.renewed_at = self.renewed_at.max(Some(asked));
             }
+            let unclaimed = self.unclaimed();
             for hold in &self.live {
+                let is_claimed = Some(hold.number) != unclaimed;
                 match written {
-                    _ if hold.lease == Lease::Watchdog => drop(hold.validity.extend(until, now)),
+                    _ if hold.lease == Lease::Watchdog && is_claimed => {
+                        hold.validity.extend(until, now);
+                    }
                     Some(own) if own.hold == hold.number => {
                         hold.validity.extend(own.until, now);
                     }

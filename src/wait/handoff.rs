@@ -123,8 +123,8 @@ impl Waiters {
         if fenced == 0 { 0 } else { u32::try_from(2 * fenced).unwrap_or(u32::MAX).clamp(64, 1024) }
     }
 
-    /// Wakes the head of the lock's queue, which then sets its timer. `lease` is that of the last
-    /// holder of which Redis has heard, if any.
+    /// Wakes the head of the lock's queue, which then sets its timer. `lease` is that of which Redis has heard just
+    /// now, if any.
     pub(crate) fn wake_head(&self, names: &Names, lease: Option<Duration>) {
         self.change(|queues| {
             queues.change(names, |queue, cx| queue.record_heard_hand_off(lease, cx));

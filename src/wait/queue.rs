@@ -34,7 +34,7 @@ pub(super) struct WaitQueue<W> {
     entries: VecDeque<Entry<W>>,
     /// When the head asks next.
     due: Instant,
-    /// What that was set to by a hand-off of which Redis has yet to hear.
+    /// What that was set to by a hand-off, or by what Redis has heard of one since: what it hears next replaces it.
     due_of_hand_off: Option<Instant>,
     pub(super) order: Order,
     pub(super) reach: Reach,
@@ -125,6 +125,7 @@ impl<W> WaitQueue<W> {
             // In an outage no message comes.
             let known = (hears && !self.reach.in_outage(now)).then_some(self.due);
             self.due = self.order.first_asks_at(known, until, now);
+            self.due_of_hand_off = None;
         } else if self.reach.in_outage(now)
             && self.head(now).is_some_and(|head| head.asking.is_none())
         {

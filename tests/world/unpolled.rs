@@ -27,7 +27,7 @@ async fn park(
     call
 }
 
-/// The hold of the late call ends, and with it what made the watchdog wait.
+/// The late call comes when its hold has ended, or never.
 #[test]
 fn what_nested_in_a_hold_that_came_too_late_is_renewed() {
     for (away, goes_on) in DISTANCES.into_iter().flat_map(|away| [(away, true), (away, false)]) {
@@ -109,6 +109,29 @@ fn what_nested_in_a_grant_that_no_call_took_is_renewed() {
             assert!(!nested.is_lost(), "{away:?}");
             nested.unlock().await.expect("a release");
             assert!(scene.holds(NAME).is_empty());
+        });
+    }
+}
+
+/// The watchdog is not to wait until Redis hears of the late call: that is when its grant has ended.
+#[test]
+fn a_hold_that_nested_in_a_grant_is_renewed_although_a_lease_is_shorter_than_the_grace() {
+    for away in [Duration::ZERO, ms(2)] {
+        play(0, async |scene| {
+            let options = LockClient::builder().watchdog_timeout(ms(500));
+            let (machine, client) = scene.client(away, options).await;
+            let (_, other) = scene.client(away, LockClient::builder()).await;
+            let guard = other.fair_lock(NAME).lock().await.expect("the lock");
+            let lock = Arc::new(client.fair_lock(NAME));
+            let same = lock.clone();
+            let late = park(&machine, away, async move { same.lock().await }).await;
+            guard.unlock().await.expect("a release");
+            sleep(2 * away + ms(1)).await;
+            let nested = machine.run(async move { lock.lock().await }).await.expect("the lock");
+            sleep(ms(3_000)).await;
+            assert!(!nested.is_lost(), "{away:?}");
+            nested.unlock().await.expect("a release");
+            drop(late);
         });
     }
 }

@@ -360,6 +360,7 @@ fn nothing_is_renewed_while_a_request_for_a_shorter_lease_is_under_way() {
     let mut story = Story::given_back(Lease::Watchdog);
     let (hold, _) = story.hand_off(NEXT, (WATCHDOG / 2).into()).expect("a hand-off");
     story.prolong().expect("a shorter lease");
+    story.holds().set_prolonging(true);
     story.give_back(hold);
     let (hold, _) = story.hand_off(LAST, Lease::Watchdog).expect("a hand-off");
     story.holds().takes(hold, WATCHDOG, story.now);

@@ -22,8 +22,8 @@ impl<W> WaitQueue<W> {
     }
 
     /// The client's thread has seen to hand-offs. Wakes the head of the queue, which may have no timer
-    /// yet. If Redis has heard of the last new holder, that has the lock for `lease`. An earlier or pending
-    /// refusal of the head may name a longer lease.
+    /// yet. `lease` is that of which Redis has heard just now, if any. An earlier or pending refusal of the head may
+    /// name a longer one.
     pub(in crate::wait) fn record_heard_hand_off(
         &mut self,
         lease: Option<Duration>,
@@ -33,8 +33,9 @@ impl<W> WaitQueue<W> {
         let park = park_for(lease);
         let decides = lease.is_some() && self.order.deferred_until(now).is_none();
         let shorter = decides && park < LONGEST_PARK;
-        if decides && self.due_of_hand_off.take() == Some(self.due) {
+        if decides && self.due_of_hand_off == Some(self.due) {
             self.due = now + park;
+            self.due_of_hand_off = Some(self.due);
         } else if shorter {
             self.due = self.due.min(now + park);
         }

@@ -42,10 +42,10 @@ impl Model {
         let decides = lease.is_some() && deferral.is_none();
         let now = self.now;
         let Some(queue) = self.expected.get_mut(&lock).filter(|_| decides) else { return };
-        let replaces = queue.handed.take() == Some(queue.due);
         let shorter = park < 30_000;
-        if replaces {
+        if queue.handed == Some(queue.due) {
             queue.due = now + park;
+            queue.handed = Some(queue.due);
         } else if shorter {
             queue.due = queue.due.min(now + park);
         }

@@ -56,7 +56,7 @@ pub(crate) use connection::dial::Times;
 use failure::{bad_address, is_unknown_host};
 pub(crate) use node::{Node, Purpose};
 pub(crate) use rewrite::Rewrite;
-pub(crate) use subscriptions::{Channels, Subscribed};
+pub(crate) use subscriptions::{Channels, Subscribed, unconfirmed};
 pub(crate) use topology::Server;
 use topology::Topology;
 pub(crate) use topology::endpoint::Endpoint;

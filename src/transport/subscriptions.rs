@@ -12,7 +12,7 @@ use super::retry::PAUSES;
 use super::{Connection, Node, Purpose, Router, Topology};
 use crate::clock;
 use crate::error::Error;
-use crate::host::spawn;
+use crate::host::{HashMap, spawn};
 use crate::signal;
 
 /// How often the client refreshes the topology in the time that a request has, while a server gives
@@ -158,27 +158,37 @@ impl Router {
             ErrorClass::Fatal(kind) => refused(kind, &redis, "a subscription", false, error),
             _ => unavailable(&format!("a subscription at {redis} has to wait"), false, Some(error)),
         };
-        let mut backoff = PAUSES;
+        let (mut backoff, patience) = (PAUSES, deadline.saturating_duration_since(clock::now()));
         loop {
             let asked = async {
                 match self.channels() {
                     Channels::Sharded => {
                         self.one_by_one(connection, SHARDED, subscribe, unsubscribe).await
                     }
-                    _ => match together(connection, subscribe, unsubscribe).await {
-                        // One that is forbidden has Redis refuse all of them.
-                        Err(error) if is_fatal(&error) && subscribe.len() > 1 => {
-                            self.one_by_one(connection, PLAIN, subscribe, &[]).await
-                        }
-                        answer => answer.map(|()| (subscribe.to_vec(), Vec::new())),
-                    },
+                    _ => {
+                        let answer = together(connection, subscribe, unsubscribe).await;
+                        answer.map(|()| (subscribe.to_vec(), Vec::new()))
+                    }
                 }
             };
-            let error = match clock::timeout_at(deadline, asked).await {
+            let answer = match clock::timeout_at(deadline, asked).await {
+                // One that is forbidden has Redis refuse all of them. They have as much time again.
+                Ok(Err(error))
+                    if is_fatal(&error)
+                        && !subscribe.is_empty()
+                        && subscribe.len() + unsubscribe.len() > 1 =>
+                {
+                    let asked = self.one_by_one(connection, PLAIN, subscribe, &[]);
+                    clock::timeout(patience, asked).await
+                }
+                answer => answer,
+            };
+            let error = match answer {
                 Ok(Ok((confirmed, errors))) => {
-                    let others = subscribe.iter().filter(|channel| !confirmed.contains(channel));
-                    let forbidden = others.zip(&errors).filter(|(_, error)| is_fatal(error));
-                    let forbidden = forbidden.map(|(channel, _)| channel.clone()).collect();
+                    let others = unconfirmed(subscribe, &confirmed);
+                    let forbidden = others.into_iter().zip(&errors);
+                    let forbidden = forbidden.filter(|(_, error)| is_fatal(error));
+                    let forbidden = forbidden.map(|(channel, _)| channel).collect();
                     let says_most = errors.into_iter().max_by_key(is_fatal);
                     return Subscribed { confirmed, forbidden, error: says_most.map(refusal) };
                 }
@@ -222,13 +232,14 @@ impl Router {
         for channel in subscribe {
             cmds.cmd(subscribes).arg(&**channel);
         }
+        let by_name: HashMap<&[u8], &Arc<str>> =
+            subscribe.iter().map(|channel| (channel.as_bytes(), channel)).collect();
         let (mut confirmed, mut errors) = (Vec::new(), Vec::new());
         for (number, answer) in connection.send_all(&cmds).await?.into_iter().enumerate() {
             match answer {
                 Value::Push { kind: PushKind::SSubscribe | PushKind::Subscribe, data } => {
                     let Some(Value::BulkString(name)) = data.first() else { continue };
-                    let named = |channel: &&Arc<str>| name == channel.as_bytes();
-                    confirmed.extend(subscribe.iter().find(named).cloned());
+                    confirmed.extend(by_name.get(&**name).map(|channel| (*channel).clone()));
                 }
                 Value::ServerError(error) => {
                     let error = RedisError::from(error);
@@ -240,6 +251,15 @@ impl Router {
         }
         Ok((confirmed, errors))
     }
+}
+
+/// Those of the channels that are not confirmed, in their order.
+pub(crate) fn unconfirmed(channels: &[Arc<str>], confirmed: &[Arc<str>]) -> Vec<Arc<str>> {
+    if channels.len() == confirmed.len() {
+        return Vec::new();
+    }
+    let confirmed: HashMap<&str, ()> = confirmed.iter().map(|channel| (&**channel, ())).collect();
+    channels.iter().filter(|channel| !confirmed.contains_key(&***channel)).cloned().collect()
 }
 
 async fn together(

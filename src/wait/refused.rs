@@ -29,12 +29,14 @@ impl Refused {
         self.pauses.values().map(|(until, _)| *until).filter(|until| now < *until).min()
     }
 
-    pub(super) fn record(&mut self, channel: Arc<str>, now: Instant) {
+    pub(super) fn record(&mut self, channels: Vec<Arc<str>>, now: Instant) {
         // What was not refused for long begins anew.
         self.pauses.retain(|_, (until, _)| now < *until + LONGEST);
-        let begins = || (now, Backoff::new(FIRST, LONGEST));
-        let (until, backoff) = self.pauses.entry(channel).or_insert_with(begins);
-        *until = now + backoff.next();
+        for channel in channels {
+            let begins = || (now, Backoff::new(FIRST, LONGEST));
+            let (until, backoff) = self.pauses.entry(channel).or_insert_with(begins);
+            *until = now + backoff.next();
+        }
     }
 }
 
@@ -48,16 +50,16 @@ mod tests {
         let (mut refused, mut now) = (Refused::default(), clock::now());
         let channel: Arc<str> = "channel".into();
         for pause in [1, 2, 4, 8, 16, 16].map(Duration::from_secs) {
-            refused.record(channel.clone(), now);
+            refused.record(vec![channel.clone()], now);
             assert_eq!(refused.next(now), Some(now + pause));
             assert!(refused.has(&channel, now + pause / 2) && !refused.has("other", now));
             now += pause;
             assert!(!refused.has(&channel, now) && refused.next(now).is_none());
         }
         now += LONGEST;
-        refused.record("other".into(), now);
+        refused.record(vec!["other".into()], now);
         assert_eq!(refused.pauses.len(), 1);
-        refused.record(channel, now);
+        refused.record(vec![channel], now);
         assert_eq!(refused.next(now), Some(now + FIRST));
     }
 }

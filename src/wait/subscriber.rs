@@ -11,7 +11,7 @@ use crate::clock;
 use crate::error::ErrorKind;
 use crate::host::here;
 use crate::protocol::Grant;
-use crate::transport::{Node, Push, Router, Subscribed};
+use crate::transport::{Node, Push, Router, Subscribed, unconfirmed};
 
 use super::refused::Refused;
 use super::subscriptions::Plan;
@@ -84,8 +84,11 @@ impl Waiters {
             if on != connection.number() {
                 // Subscriptions on an earlier connection do not exist on this one.
                 self.cut(on);
+                // Another server, or another user, may grant what was refused.
+                refused = Refused::default();
                 on = connection.number();
                 dead.set(self.dead(node, router, on, patience));
+                continue;
             }
             let asked_at = clock::now();
             let Plan { subscribe, unsubscribe } = self.queues.lock().at(asked_at).plan(on, mine);
@@ -96,18 +99,21 @@ impl Waiters {
             let Subscribed { confirmed, forbidden, error } =
                 router.resubscribe(&connection, &subscribe, &unsubscribe, deadline).await;
             self.subscribed(&confirmed, on);
-            let others = subscribe.iter().filter(|channel| !confirmed.contains(channel));
-            let others: Vec<_> = others.cloned().collect();
-            self.not_subscribed(&others, on);
+            let others = unconfirmed(&subscribe, &confirmed);
+            if !others.is_empty() {
+                self.not_subscribed(&others, on);
+                // Another server may be responsible for them by now.
+                self.changed.notify_waiters();
+            }
             let Some(error) = error else { continue };
             let is_first = !forbidden.is_empty() && !std::mem::replace(&mut reported, true);
             router.events.subscription_failed(&error, is_first);
             let waits = forbidden.len() < others.len() || error.kind() == ErrorKind::Unavailable;
-            for channel in forbidden {
-                // Redis answers requests, even if it does not subscribe this channel.
-                self.change(|queues| queues.record_answer_on(&channel, asked_at));
-                refused.record(channel, clock::now());
-            }
+            // Redis answers requests, even if it does not subscribe these channels.
+            self.change(|queues| {
+                forbidden.iter().for_each(|channel| queues.record_answer_on(channel, asked_at));
+            });
+            refused.record(forbidden, clock::now());
             if waits {
                 // The connection may be one of the past.
                 dead.set(self.dead(node, router, on, patience));

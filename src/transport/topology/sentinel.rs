@@ -122,15 +122,15 @@ impl Sentinels {
             let (name, dialer) = (self.name.clone(), router.dialer.clone());
             asked.spawn(here(async move {
                 let (mut sentinel, _) = connect(&ways, patience).await?;
-                let report = fetch_report(&mut sentinel.connection, &name, &dialer).await;
-                RedisResult::Ok((number, report?))
+                let said = fetch_report(&mut sentinel.connection, &name, &dialer).await;
+                RedisResult::Ok((number, said?))
             }));
         }
         let (mut found, mut trouble) = (false, None::<RedisError>);
         while let Ok(Some(answer)) = clock::timeout_at(deadline, asked.join_next()).await {
             match answer {
-                Ok(Ok((number, report))) => {
-                    self.reported(number, report, router);
+                Ok(Ok((number, said))) => {
+                    self.reported(number, said, router);
                     found = true;
                     let now = clock::now();
                     deadline = deadline.min(now + OTHERS.max(now.saturating_duration_since(begun)));
@@ -189,14 +189,14 @@ impl Sentinels {
         loop {
             let amiss = self.amiss.notified();
             match fetch_report(&mut sentinel.connection, &self.name, &router.dialer).await {
-                Ok(report) => {
+                Ok(said) => {
                     reported = false;
-                    self.reported(number, report.clone(), router);
+                    self.reported(number, said.clone(), router);
                     if !self.reports.lock().is_rejected(number) {
                         probe.reset();
-                    } else if self.is_primary_now(&report, &router.dialer).await {
-                        self.reports.lock().accept(&report);
-                        self.reported(number, report, router);
+                    } else if self.is_primary_now(&said.report, &router.dialer).await {
+                        self.reports.lock().accept(&said.report);
+                        self.reported(number, said, router);
                     }
                 }
                 Err(error) if classify(&error) == ErrorClass::ConnectionLost => return Err(error),
@@ -233,9 +233,9 @@ impl Sentinels {
         matches!(asked.await, Ok(role) if is_primary(&role))
     }
 
-    fn reported(&self, number: usize, report: Report, router: &Router) {
+    fn reported(&self, number: usize, said: Said, router: &Router) {
         let mut reports = self.reports.lock();
-        reports.record(number, report, clock::now());
+        reports.record(number, said.report, said.known, said.asked);
         self.go_by(reports, router);
         self.found.store(true, Ordering::Release);
     }
@@ -306,23 +306,35 @@ async fn connect_as(
     Ok((open(&redis::Client::open(info)?, config, patience).await?, hears))
 }
 
+/// The answer of a Sentinel.
+#[derive(Clone)]
+struct Said {
+    report: Report,
+    /// How many Sentinels it knows of, itself included.
+    known: usize,
+    asked: Instant,
+}
+
 async fn fetch_report(
     sentinel: &mut MultiplexedConnection,
     name: &str,
     dialer: &Dialer,
-) -> RedisResult<Report> {
+) -> RedisResult<Said> {
+    let asked = clock::now();
     let mut ask = redis::cmd("SENTINEL");
     ask.arg("MASTER").arg(name);
     let fields = clock::within(dialer.patience, ask_first(sentinel, &dialer.name, ask)).await?;
     let fields: BTreeMap<String, String> = redis::from_redis_value(fields.extract_error()?)?;
     let field = |name: &str| fields.get(name);
-    let report = || {
-        Some(Report {
+    let said = || {
+        let report = Report {
             epoch: field("config-epoch")?.parse().ok()?,
             host: field("ip")?.clone(),
             port: field("port")?.parse().ok()?,
-        })
+        };
+        let others = field("num-other-sentinels").and_then(|others| others.parse().ok());
+        Some(Said { report, known: 1 + others.unwrap_or(0_usize), asked })
     };
     let nonsense = (redis::ErrorKind::Parse, "SENTINEL MASTER was answered with something else");
-    report().ok_or_else(|| nonsense.into())
+    said().ok_or_else(|| nonsense.into())
 }

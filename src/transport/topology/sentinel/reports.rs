@@ -3,7 +3,8 @@
 //! 1. **The newest configuration counts**, by its epoch, whichever Sentinel names it: one that was cut off from the
 //!    others names a primary of the past. So that of a Sentinel that is silent counts, too.
 //! 2. **A configuration that began anew has a lower epoch.** The report of a silent Sentinel counts no more once it has
-//!    been silent for long, and more than half of all Sentinels name an older configuration.
+//!    been silent for long, and more than half of all Sentinels name an older configuration, which is not rejected.
+//!    All are those of which the client has the addresses, or more if a Sentinel knows of more.
 //! 3. What turned out to be wrong is rejected: the server is a replica.
 
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ pub(super) struct Report {
 #[derive(Debug, Clone, Default)]
 struct Last {
     report: Option<Report>,
+    /// How many Sentinels it knows of, itself included.
+    known: usize,
     silent_since: Option<Instant>,
 }
 
@@ -37,10 +40,10 @@ impl Reports {
         Self { last: vec![Last::default(); sentinels], rejected: Vec::new() }
     }
 
-    /// That Sentinel has named the primary.
-    pub(super) fn record(&mut self, number: usize, report: Report, now: Instant) {
-        self.last[number] = Last { report: Some(report), silent_since: None };
-        self.forget_outlived(now);
+    /// That Sentinel was asked at `asked`, has named the primary, and knows of so many Sentinels.
+    pub(super) fn record(&mut self, number: usize, report: Report, known: usize, asked: Instant) {
+        self.last[number] = Last { report: Some(report), known, silent_since: None };
+        self.forget_outlived(asked);
         let Self { last, rejected } = self;
         rejected.retain(|rejected| named(last).any(|report| report == rejected));
     }
@@ -80,13 +83,15 @@ impl Reports {
     }
 
     fn forget_outlived(&mut self, now: Instant) {
-        let heard = self.last.iter().filter(|last| last.silent_since.is_none());
-        let heard: Vec<_> = heard.filter_map(|last| last.report.clone()).collect();
-        let many = self.last.len();
-        for last in &mut self.last {
+        let Self { last, rejected } = self;
+        let there = last.iter().filter(|last| last.silent_since.is_none());
+        let many = there.clone().map(|last| last.known).max().max(Some(last.len()));
+        let heard = there.filter_map(|last| last.report.clone());
+        let heard: Vec<_> = heard.filter(|report| !rejected.contains(report)).collect();
+        for last in last {
             let long = last.silent_since.is_some_and(|since| now >= since + LONG);
             last.report.take_if(|report| {
-                long && 2 * heard.iter().filter(|other| *other < report).count() > many
+                long && Some(2 * heard.iter().filter(|other| *other < report).count()) > many
             });
         }
     }
@@ -111,25 +116,45 @@ mod tests {
         for (others, after, forgotten) in [(2, LONG, false), (3, LONG / 2, false), (3, LONG, true)]
         {
             let (mut reports, now) = (Reports::of(5), clock::now());
-            reports.record(0, report(10, "old"), now);
+            reports.record(0, report(10, "old"), 5, now);
             reports.record_silence(0, now);
             reports.record_silence(0, now + LONG);
             for number in 1..=others {
-                reports.record(number, report(0, "new"), now + after);
+                reports.record(number, report(0, "new"), 5, now + after);
             }
             let newest = if forgotten { "new" } else { "old" };
             assert_eq!(reports.newest().expect("a report").host, newest, "{others}, {after:?}");
-            reports.record(0, report(10, "old"), now + 2 * LONG);
+            reports.record(0, report(10, "old"), 5, now + 2 * LONG);
             assert_eq!(reports.newest().expect("a report").host, "old", "it is there again");
         }
+    }
+
+    /// How many of three listed Sentinels name the older configuration, when they know of so many.
+    fn contradicted(known: usize, rejects: bool) -> bool {
+        let (mut reports, now) = (Reports::of(3), clock::now());
+        reports.record(0, report(10, "newer"), known, now);
+        reports.record_silence(0, now);
+        for number in [1, 2, 1] {
+            reports.record(number, report(9, "older"), known, now + LONG);
+            reports.reject(|report| rejects && report.host == "older");
+        }
+        reports.newest().expect("a report").host == "older"
+    }
+
+    #[test]
+    fn a_silent_sentinel_is_not_contradicted_by_a_few_that_are_listed_or_by_a_report_that_is_rejected()
+     {
+        assert!(contradicted(3, false));
+        assert!(!contradicted(5, false), "the other two are with the newer primary");
+        assert!(!contradicted(3, true), "it answers as a replica");
     }
 
     #[test]
     fn a_sentinel_that_is_there_counts_whatever_most_others_say() {
         let (mut reports, now) = (Reports::of(3), clock::now());
-        reports.record(0, report(10, "newer"), now);
+        reports.record(0, report(10, "newer"), 3, now);
         for number in [1, 2] {
-            reports.record(number, report(9, "older"), now + 2 * LONG);
+            reports.record(number, report(9, "older"), 3, now + 2 * LONG);
         }
         assert_eq!(reports.newest().expect("a report").host, "newer");
     }
@@ -139,23 +164,23 @@ mod tests {
         let (mut reports, now) = (Reports::of(3), clock::now());
         let newest = |reports: &mut Reports| reports.newest().map(|report| report.host.clone());
         assert_eq!(newest(&mut reports), None);
-        reports.record(0, report(9, "new"), now);
-        reports.record(1, report(10, "newest"), now);
+        reports.record(0, report(9, "new"), 3, now);
+        reports.record(1, report(10, "newest"), 3, now);
         // A Sentinel that was away reports an earlier primary.
-        reports.record(2, report(2, "old"), now);
+        reports.record(2, report(2, "old"), 3, now);
         assert_eq!(newest(&mut reports).as_deref(), Some("newest"));
         reports.reject(|report| report.host == "newest");
         assert!(reports.is_rejected(1) && !reports.is_rejected(0));
         assert_eq!(newest(&mut reports).as_deref(), Some("new"));
         // A later report of the same server is another one.
-        reports.record(2, report(11, "newest"), now);
+        reports.record(2, report(11, "newest"), 3, now);
         assert_eq!(newest(&mut reports).as_deref(), Some("newest"));
     }
 
     #[test]
     fn when_every_report_is_rejected_every_report_counts_again() {
         let mut reports = Reports::of(2);
-        reports.record(0, report(1, "one"), clock::now());
+        reports.record(0, report(1, "one"), 2, clock::now());
         reports.reject(|_| true);
         assert!(reports.is_rejected(0));
         assert_eq!(reports.newest().expect("a report").host, "one");

@@ -232,15 +232,7 @@ impl Router {
             }
         }
         let at_once = match retry.next_step(&error, request) {
-            Step::Fail(kind) => {
-                let redis = self.redis(request.key, None);
-                let (what, sent) = (request.subject(), retry.repeated);
-                let refused = match key_of_another_type(&error, &request.cmd) {
-                    Some(key) => not_of_a_queue(&key, &redis, &what, sent, error),
-                    None => refused(kind, &redis, &what, sent, error),
-                };
-                return Err(refused.replied());
-            }
+            Step::Fail(kind) => return Err(self.refusal(kind, error, request, retry.repeated)),
             Step::Unbatch => {
                 request.batch = None;
                 return Ok(None);
@@ -284,15 +276,35 @@ impl Router {
             // A try with no time left for its answer would turn "not executed" into "unknown".
             let pause = retry.backoff.next();
             if clock::now() + 2 * pause >= request.deadline {
-                let redis = self.redis(request.key, None);
-                let message = format!("{redis} cannot serve {} now", request.subject());
-                let error = unavailable(&message, retry.repeated, Some(error));
-                return Err(self.note_unavailable(request, error));
+                return Err(self.cannot_serve(error, request, retry.repeated));
             }
             clock::sleep(pause).await;
         }
         retry.cause = Some(error);
         Ok(None)
+    }
+
+    /// Redis has refused the request for good.
+    fn refusal(
+        &self,
+        kind: ErrorKind,
+        error: RedisError,
+        request: &Request<'_>,
+        sent: bool,
+    ) -> Error {
+        let (redis, what) = (self.redis(request.key, None), request.subject());
+        let refused = match key_of_another_type(&error, &request.cmd) {
+            Some(key) => not_of_a_queue(&key, &redis, &what, sent, error),
+            None => refused(kind, &redis, &what, sent, error),
+        };
+        refused.replied()
+    }
+
+    /// Redis has refused the request for now, and there is no time for another try.
+    fn cannot_serve(&self, error: RedisError, request: &Request<'_>, sent: bool) -> Error {
+        let redis = self.redis(request.key, None);
+        let message = format!("{redis} cannot serve {} now", request.subject());
+        self.note_unavailable(request, unavailable(&message, sent, Some(error)))
     }
 
     /// Has the server load a script that it does not know. Returns its refusal, if it refuses.

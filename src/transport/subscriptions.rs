@@ -160,31 +160,10 @@ impl Router {
         };
         let (mut backoff, patience) = (PAUSES, deadline.saturating_duration_since(clock::now()));
         loop {
-            let asked = async {
-                match self.channels() {
-                    Channels::Sharded => {
-                        self.one_by_one(connection, SHARDED, subscribe, unsubscribe).await
-                    }
-                    _ => {
-                        let answer = together(connection, subscribe, unsubscribe).await;
-                        answer.map(|()| (subscribe.to_vec(), Vec::new()))
-                    }
-                }
-            };
-            let answer = match clock::timeout_at(deadline, asked).await {
-                // One that is forbidden has Redis refuse all of them. They have as much time again.
-                Ok(Err(error))
-                    if is_fatal(&error)
-                        && !subscribe.is_empty()
-                        && subscribe.len() + unsubscribe.len() > 1 =>
-                {
-                    let asked = self.one_by_one(connection, PLAIN, subscribe, &[]);
-                    clock::timeout(patience, asked).await
-                }
-                answer => answer,
-            };
+            let answer =
+                self.ask_once(connection, subscribe, unsubscribe, deadline, patience).await;
             let error = match answer {
-                Ok(Ok((confirmed, errors))) => {
+                Some(Ok((confirmed, errors))) => {
                     let others = unconfirmed(subscribe, &confirmed);
                     let forbidden = others.into_iter().zip(&errors);
                     let forbidden = forbidden.filter(|(_, error)| is_fatal(error));
@@ -192,8 +171,8 @@ impl Router {
                     let says_most = errors.into_iter().max_by_key(is_fatal);
                     return Subscribed { confirmed, forbidden, error: says_most.map(refusal) };
                 }
-                Ok(Err(error)) => Some(error),
-                Err(_) => None,
+                Some(Err(error)) => Some(error),
+                None => None,
             };
             let pause = backoff.next();
             match error.as_ref().map(classify) {
@@ -212,6 +191,35 @@ impl Router {
                     return Subscribed::failed(Some(error));
                 }
             }
+        }
+    }
+
+    /// Asks for all of it once. Returns the confirmed channels, and the errors about the others, in their order;
+    /// `None` if Redis does not answer in time.
+    async fn ask_once(
+        &self,
+        connection: &Connection,
+        subscribe: &[Arc<str>],
+        unsubscribe: &[Arc<str>],
+        deadline: Instant,
+        patience: Duration,
+    ) -> Option<RedisResult<(Vec<Arc<str>>, Vec<RedisError>)>> {
+        if self.channels() == Channels::Sharded {
+            let asked = self.one_by_one(connection, SHARDED, subscribe, unsubscribe);
+            return clock::timeout_at(deadline, asked).await.ok();
+        }
+        let asked = together(connection, subscribe, unsubscribe);
+        match clock::timeout_at(deadline, asked).await.ok()? {
+            // One that is forbidden has Redis refuse all of them. They have as much time again.
+            Err(error)
+                if is_fatal(&error)
+                    && !subscribe.is_empty()
+                    && subscribe.len() + unsubscribe.len() > 1 =>
+            {
+                let asked = self.one_by_one(connection, PLAIN, subscribe, &[]);
+                clock::timeout(patience, asked).await.ok()
+            }
+            answer => Some(answer.map(|()| (subscribe.to_vec(), Vec::new()))),
         }
     }
 

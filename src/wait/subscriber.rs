@@ -39,6 +39,7 @@ impl Waiters {
                 }
                 stays
             });
+            while all.try_join_next().is_some() {}
             for node in nodes {
                 if !drivers.iter().any(|(other, _)| Arc::ptr_eq(&node, other)) {
                     let (waiters, router, at) = (self.clone(), router.clone(), node.clone());

@@ -1,5 +1,7 @@
 //! What the watchdog finds, and what its answers change.
 
+use tokio::sync::oneshot;
+
 use super::*;
 
 pub(super) const PERIOD: Duration = Duration::from_millis(300);
@@ -224,4 +226,20 @@ fn a_hold_that_was_handed_over_is_renewed_from_when_its_call_takes_it() {
     story.holds().takes(late, WATCHDOG, story.now);
     assert_eq!(validity.check(story.now), Some(valid_until(story.now, WATCHDOG)));
     story.give_back(long);
+}
+
+#[test]
+fn a_hold_that_no_call_has_taken_is_not_extended_by_the_lease_of_another() {
+    let story = Story::given_back(Lease::Watchdog);
+    let (late, validity) = story.hand_off(ME, Lease::Watchdog).expect("a hand-off");
+    let (_nested, _) = story.grant(HOUR.into());
+    let (confirm, _) = oneshot::channel();
+    story.holds().confirms_to(confirm);
+    let prolong = story.prolong().expect("what the caller waits for");
+    assert_eq!(prolong.lease, HOUR);
+    story.prolonged(prolong, 0);
+    let own = Some(valid_until(story.now, WATCHDOG));
+    assert_eq!(validity.check(story.now), own);
+    story.holds().takes(late, WATCHDOG, story.now);
+    assert_eq!(validity.check(story.now), own);
 }

@@ -225,8 +225,11 @@ impl<W> WaitQueue<W> {
             self.entries.remove(at);
             cx.waiting -= 1;
         }
-        if was_head {
-            cx.effects.wake.extend(self.head(cx.at.now).and_then(|head| head.waiter.clone()));
+        let has_to_ask = self.due <= cx.at.now;
+        if let Some(head) = self.head_mut(cx.at.now).filter(|_| was_head) {
+            // It asked before the one that leaves came in front of it, and before the reason to ask.
+            head.recheck |= has_to_ask && head.asking.is_some();
+            cx.effects.wake.extend(head.waiter.clone());
         }
     }
 

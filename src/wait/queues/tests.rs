@@ -72,6 +72,27 @@ fn a_waiter_that_leaves_while_it_asks_passes_the_wake_up_on() {
     assert_eq!(story.step(second), WaitStep::Ask);
 }
 
+/// One that waits for several locks moves to the queue of the one that is busy, among its waiters by its age.
+#[test]
+fn a_waiter_that_comes_in_front_of_one_that_asks_and_leaves_passes_the_reason_to_ask_on() {
+    for asks in [true, false] {
+        let (mut story, [(older, wake), (asking, _)]) = Story::parked();
+        story.leave(older);
+        story.message();
+        assert_eq!(story.step(asking), WaitStep::Ask);
+        let (names, stay) = (story.names.clone(), Stay { since: story.now, until: None });
+        story.at().join_with(older, &names, Some(wake), stay);
+        // The lock is free now, and the request under way is older than that.
+        story.message();
+        if asks {
+            assert_eq!(story.step(older), WaitStep::Ask);
+        }
+        story.leave(older);
+        story.refused(asking);
+        assert_eq!(story.step(asking), WaitStep::Ask, "{asks}");
+    }
+}
+
 #[test]
 fn a_waiter_that_leaves_while_it_sleeps_costs_redis_nothing() {
     let (mut story, [(first, _), (second, wake)]) = Story::parked();

@@ -265,7 +265,15 @@ impl Model {
     }
 
     pub(super) fn leave(&mut self, at: usize, linger: u64) {
+        let was_head = self.is_head(&self.entries[at]);
         let lock = self.entries.remove(at).lock;
+        let asks = self.entries_of(lock).next().is_some_and(|head| self.entries[head].asking);
+        let (event, now) = (self.event, self.now);
+        let queue = self.expected.get_mut(&lock).unwrap();
+        if was_head && asks && queue.due <= now {
+            // What that one asked is from before the reason.
+            queue.reason = event;
+        }
         self.effects();
         let channel = self.channel(lock).to_owned();
         if self.entries_of(lock).next().is_some() {

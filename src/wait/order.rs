@@ -99,10 +99,15 @@ impl Order {
         }
     }
 
-    /// Redis refused this client. Returns when the head asks again, if the holder's lease could end after
-    /// `remaining`.
-    pub(super) fn record_refusal(&mut self, remaining: Option<Duration>, now: Instant) -> Instant {
-        let deferral = self.deferred_until(now);
+    /// Redis refused this client, by a request from `asked_at`. Returns when the head asks again, if the holder's lease
+    /// could end after `remaining`: a message that came since may have prolonged a deferral, which is over by now.
+    pub(super) fn record_refusal(
+        &mut self,
+        remaining: Option<Duration>,
+        asked_at: Instant,
+        now: Instant,
+    ) -> Instant {
+        let deferral = self.deferred_until(asked_at);
         if let Some(turn) = self.turn() {
             turn.record_refusal();
         }

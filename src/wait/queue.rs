@@ -174,8 +174,9 @@ impl<W> WaitQueue<W> {
         remaining: Option<Duration>,
         cx: &mut Context<W>,
     ) {
+        let asked_at = self.entry(ticket).and_then(|entry| entry.asking).unwrap_or(cx.at.now);
         self.record_answer(ticket, cx);
-        let due = self.order.record_refusal(remaining, cx.at.now);
+        let due = self.order.record_refusal(remaining, asked_at, cx.at.now);
         if self.is_head(ticket, cx.at.now) {
             self.due = due;
         }

@@ -17,8 +17,11 @@ impl Model {
             Op::Refused(n, remaining) => {
                 if let Some(at) = asking(n) {
                     let (lock, took) = (self.entries[at].lock, self.took(at));
-                    let until = self.deferral(lock).map(|deferral| self.millis(deferral));
-                    let deferral = until.map_or(u64::MAX, |until| until - self.now);
+                    // Also one that is over by now, if a message has prolonged it since.
+                    let asked_at = self.at(self.entries[at].asked_at);
+                    let until = self.orders[lock].deferred_until(asked_at);
+                    let until = until.map(|deferral| self.millis(deferral));
+                    let deferral = until.map_or(u64::MAX, |until| until.saturating_sub(self.now));
                     let ticket = self.answered(at, park_for(remaining).min(deferral));
                     self.turns(lock, |order, at| {
                         order.record_try(false, at);

@@ -27,6 +27,48 @@ async fn park(
     call
 }
 
+/// The hold of a fair lock that Redis grants to a client by a message, while nothing polls the call that gets it.
+struct Granted {
+    machine: Machine,
+    other: LockClient,
+    lock: Arc<redlatch::FairLock>,
+    late: Call,
+}
+
+impl Granted {
+    async fn new(
+        scene: &Scene,
+        away: Duration,
+        options: LockClientBuilder,
+        lease: Option<Duration>,
+    ) -> Self {
+        let (machine, client) = scene.client(away, options).await;
+        let (_, other) = scene.client(away, LockClient::builder()).await;
+        let guard = other.fair_lock(NAME).lock().await.expect("the lock");
+        let lock = Arc::new(client.fair_lock(NAME));
+        let late = park(&machine, away, lock_for(lock.clone(), lease)).await;
+        guard.unlock().await.expect("a release");
+        sleep(2 * away + ms(1)).await;
+        Self { machine, other, lock, late }
+    }
+
+    /// Another call of the same handle.
+    async fn nest(&self, lease: Option<Duration>) -> LockGuard {
+        self.machine.run(lock_for(self.lock.clone(), lease)).await.expect("the lock")
+    }
+}
+
+/// With that lease, or the default one.
+async fn lock_for(
+    lock: Arc<redlatch::FairLock>,
+    lease: Option<Duration>,
+) -> Result<LockGuard, Error> {
+    match lease {
+        Some(lease) => lock.lock_with_lease(lease).await,
+        None => lock.lock().await,
+    }
+}
+
 /// The late call comes when its hold has ended, or never.
 #[test]
 fn what_nested_in_a_hold_that_came_too_late_is_renewed() {
@@ -94,17 +136,10 @@ fn what_nested_in_a_hold_that_no_call_takes_is_renewed() {
 fn what_nested_in_a_grant_that_no_call_took_is_renewed() {
     for away in DISTANCES {
         play(0, async |scene| {
-            let (machine, client) = scene.client(away, LockClient::builder()).await;
-            let (_, other) = scene.client(away, LockClient::builder()).await;
-            let guard = other.fair_lock(NAME).lock().await.expect("the lock");
-            let lock = Arc::new(client.fair_lock(NAME));
-            let same = lock.clone();
-            let late = park(&machine, away, async move { same.lock().await }).await;
-            guard.unlock().await.expect("a release");
-            sleep(2 * away + ms(1)).await;
-            let nested = machine.run(async move { lock.lock().await }).await.expect("the lock");
+            let granted = Granted::new(scene, away, LockClient::builder(), None).await;
+            let nested = granted.nest(None).await;
             sleep(ms(2_000)).await;
-            drop(late);
+            drop(granted.late);
             sleep(2 * MINUTE).await;
             assert!(!nested.is_lost(), "{away:?}");
             nested.unlock().await.expect("a release");
@@ -119,19 +154,12 @@ fn a_hold_that_nested_in_a_grant_is_renewed_although_a_lease_is_shorter_than_the
     for away in [Duration::ZERO, ms(2)] {
         play(0, async |scene| {
             let options = LockClient::builder().watchdog_timeout(ms(500));
-            let (machine, client) = scene.client(away, options).await;
-            let (_, other) = scene.client(away, LockClient::builder()).await;
-            let guard = other.fair_lock(NAME).lock().await.expect("the lock");
-            let lock = Arc::new(client.fair_lock(NAME));
-            let same = lock.clone();
-            let late = park(&machine, away, async move { same.lock().await }).await;
-            guard.unlock().await.expect("a release");
-            sleep(2 * away + ms(1)).await;
-            let nested = machine.run(async move { lock.lock().await }).await.expect("the lock");
+            let granted = Granted::new(scene, away, options, None).await;
+            let nested = granted.nest(None).await;
             sleep(ms(3_000)).await;
             assert!(!nested.is_lost(), "{away:?}");
             nested.unlock().await.expect("a release");
-            drop(late);
+            drop(granted.late);
         });
     }
 }
@@ -141,20 +169,12 @@ fn a_hold_that_nested_in_a_grant_is_renewed_although_a_lease_is_shorter_than_the
 fn the_lease_of_a_grant_that_no_call_took_keeps_no_other_client_waiting() {
     for away in DISTANCES {
         play(0, async |scene| {
-            let (machine, client) = scene.client(away, LockClient::builder()).await;
-            let (_, other) = scene.client(away, LockClient::builder()).await;
-            let guard = other.fair_lock(NAME).lock().await.expect("the lock");
-            let lock = Arc::new(client.fair_lock(NAME));
-            let same = lock.clone();
-            let call = async move { same.lock_with_lease(60 * MINUTE).await };
-            let late = park(&machine, away, call).await;
-            guard.unlock().await.expect("a release");
-            sleep(2 * away + ms(1)).await;
-            let call = async move { lock.lock_with_lease(ms(2_000)).await };
-            let hangs = machine.run(call).await.expect("the lock");
-            drop(late);
+            let hour = Some(60 * MINUTE);
+            let granted = Granted::new(scene, away, LockClient::builder(), hour).await;
+            let hangs = granted.nest(Some(ms(2_000))).await;
+            drop(granted.late);
             let begun = Instant::now();
-            let lock = other.fair_lock(NAME);
+            let lock = granted.other.fair_lock(NAME);
             let next = timeout(MINUTE, lock.lock()).await.expect("it comes").expect("the lock");
             let waited = begun.elapsed();
             assert!(waited <= ms(2_000) + 8 * away + ms(50), "{away:?}: {waited:?}");

@@ -36,7 +36,7 @@ fn a_head_that_hears_of_a_hand_off_with_a_short_lease_looks_when_that_could_have
     assert!(are(&story.heard_hand_off(Some(SECOND)), &[&wake]));
     let due = story.now + SECOND + Duration::from_millis(1);
     assert_eq!(story.step(second), WaitStep::Park(Some(due)));
-    // A longer lease does not put that off: the head asks, and is told.
+    // Where Redis has heard of nothing, that stays.
     story.heard_hand_off(None);
     assert_eq!(story.step(second), WaitStep::Park(Some(due)));
 }

@@ -124,7 +124,7 @@ impl Waiters {
 
     /// The head of this lock's queue asks now: its client may have no entry.
     pub(crate) fn ask_now(&self, names: &Names) {
-        self.change(|queues| queues.change(names, |queue, cx| queue.ask_at(cx.at.now, false, cx)));
+        self.change(|queues| queues.change(names, |queue, cx| queue.ask_at(cx.at.now, cx)));
     }
 
     /// Gives up the client's entry in a queue that Redis keeps, when its last waiter has gone: tries until Redis

@@ -99,15 +99,9 @@ impl Order {
         }
     }
 
-    /// Redis refused this client, by a request from `asked_at`. Returns when the head asks again, if the holder's lease
-    /// could end after `remaining`: a message that came since may have prolonged a deferral, which is over by now.
-    pub(super) fn record_refusal(
-        &mut self,
-        remaining: Option<Duration>,
-        asked_at: Instant,
-        now: Instant,
-    ) -> Instant {
-        let deferral = self.deferred_until(asked_at);
+    /// Redis refused this client. Returns when the head asks again, if the holder's lease could end after `remaining`.
+    pub(super) fn record_refusal(&mut self, remaining: Option<Duration>, now: Instant) -> Instant {
+        let deferral = self.deferred_until(now);
         if let Some(turn) = self.turn() {
             turn.record_refusal();
         }
@@ -123,17 +117,12 @@ impl Order {
     }
 
     /// A message came, which says to ask `after` that time, and the head was to ask at `due`. Returns when it
-    /// asks now, and whether this client defers.
-    pub(super) fn record_message(
-        &mut self,
-        after: Duration,
-        due: Instant,
-        at: &Moment,
-    ) -> (Instant, bool) {
-        let Self::TakesTurns(turn) = self else { return (due.min(at.now + after), false) };
+    /// asks now.
+    pub(super) fn record_message(&mut self, after: Duration, due: Instant, at: &Moment) -> Instant {
+        let Self::TakesTurns(turn) = self else { return due.min(at.now + after) };
         let turn = turn.as_mut();
         let deferral = turn.and_then(|turn| turn.record_message(at.limits.turns, at.now));
-        (deferral.unwrap_or(at.now), deferral.is_some())
+        deferral.unwrap_or(at.now)
     }
 
     /// The client is not subscribed any more, and another server may be responsible by now. `was` says that it

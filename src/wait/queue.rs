@@ -4,7 +4,8 @@
 //! 2. **Subscribe, ask again, then park.** A head asks at once, and again as soon as its channel has become
 //!    live, also after a cut. Before that it relies on no message, only on its due time.
 //! 3. **A wake-up is a notification to the queue**, not to the waiter that it woke. If that one leaves before it has
-//!    asked, or while it asks, the next one asks at once.
+//!    asked, or while it asks, the next one asks at once. What comes while a request is under way is kept with the
+//!    request ([`Request::again_at`]), because the answer may be older.
 //! 4. A parked head is due when the holder's lease could have ended, and never later than [`LONGEST_PARK`], since a
 //!    message can get lost. A lease that gets shorter moves the due time: another client announces it by a message.
 //! 5. When this client defers to others, the head asks only when they have had their turns: the [`Order`] knows.
@@ -49,24 +50,36 @@ struct Entry<W> {
     since: Instant,
     /// None before it parks: a call that gets the lock at once needs none.
     waiter: Option<Arc<W>>,
-    /// Since when this waiter has been asking, if it is.
-    asking: Option<Instant>,
-    /// A wake-up came while the waiter asked: the answer may be older than the wake-up.
-    recheck: bool,
+    /// Its request, while one is under way.
+    asking: Option<Request>,
     /// How many requests of this waiter are over.
     requests: u32,
 }
 
+struct Request {
+    sent: Instant,
+    /// There was a reason to ask at that moment after the request began: its answer may be older than the reason.
+    again_at: Option<Instant>,
+}
+
 impl<W> Entry<W> {
-    /// Its request is over. Returns since when it has been asking.
-    fn end_request(&mut self) -> Option<Instant> {
+    /// There is a reason to ask at `due`. One for now outlasts all that come later.
+    fn asks_again_at(&mut self, due: Instant, now: Instant) {
+        if let Some(request) = &mut self.asking {
+            let before = request.again_at.filter(|before| *before <= now);
+            request.again_at = before.or(Some(due));
+        }
+    }
+
+    /// Its request is over.
+    fn end_request(&mut self) -> Option<Request> {
         self.requests += 1;
         self.asking.take()
     }
 
     /// Since when its first request is under way.
     fn first_request(&self) -> Option<Instant> {
-        self.asking.filter(|_| self.requests == 0)
+        self.asking.as_ref().filter(|_| self.requests == 0).map(|request| request.sent)
     }
 
     /// Whether those behind it may have the lock by a hand-off: while its first request is under way, or the one
@@ -130,9 +143,9 @@ impl<W> WaitQueue<W> {
             && self.head(now).is_some_and(|head| head.asking.is_none())
         {
             // A call that begins in an outage has a try, like any other.
-            self.ask_at(now, false, cx);
+            self.ask_at(now, cx);
         }
-        let entry = Entry { ticket, since, waiter, asking: None, recheck: false, requests: 0 };
+        let entry = Entry { ticket, since, waiter, asking: None, requests: 0 };
         let (Ok(at) | Err(at)) = self.position(ticket);
         self.entries.insert(at, entry);
         cx.waiting += 1;
@@ -159,10 +172,10 @@ impl<W> WaitQueue<W> {
         let Some(entry) = self.entry(ticket).filter(|entry| entry.asking.is_none()) else {
             return WaitStep::Park(None);
         };
-        if !entry.recheck && due > now {
+        if due > now {
             return WaitStep::Park(Some(due));
         }
-        (entry.asking, entry.recheck) = (Some(now), false);
+        entry.asking = Some(Request { sent: now, again_at: None });
         self.order.set_entry_taken(true);
         WaitStep::Ask
     }
@@ -174,11 +187,10 @@ impl<W> WaitQueue<W> {
         remaining: Option<Duration>,
         cx: &mut Context<W>,
     ) {
-        let asked_at = self.entry(ticket).and_then(|entry| entry.asking).unwrap_or(cx.at.now);
-        self.record_answer(ticket, cx);
-        let due = self.order.record_refusal(remaining, asked_at, cx.at.now);
+        let again_at = self.record_answer(ticket, cx);
+        let due = self.order.record_refusal(remaining, cx.at.now);
         if self.is_head(ticket, cx.at.now) {
-            self.due = due;
+            self.due = again_at.into_iter().fold(due, Instant::min);
         }
     }
 
@@ -192,26 +204,29 @@ impl<W> WaitQueue<W> {
         now: Instant,
     ) -> bool {
         self.reach.record_failure(now);
-        self.entry(ticket).map(Entry::end_request);
+        let request = self.entry(ticket).and_then(Entry::end_request);
+        let again_at = request.and_then(|request| request.again_at);
         if self.is_head(ticket, now) {
-            self.due = now + pause;
+            self.due = again_at.into_iter().fold(now + pause, Instant::min);
         }
         !self.reach.is_silent_since(joined)
     }
 
     /// That waiter has the lock, for `lease` unless it is renewed, and leaves.
     pub(super) fn record_grant(&mut self, ticket: Ticket, lease: Duration, cx: &mut Context<W>) {
-        let Some(entry) = self.entry(ticket) else { return };
-        let recheck = entry.recheck;
+        if !self.has(ticket) {
+            return;
+        }
+        let again_at = self.record_answer(ticket, cx);
+        let recheck = again_at.is_some_and(|at| at <= cx.at.now);
         self.due = self.order.record_grant(lease, recheck, &mut cx.at);
-        self.record_answer(ticket, cx);
         self.remove(ticket, cx);
     }
 
     /// The waiter leaves without the lock. False if it has left already. `hinders`: the next one may have it now.
     pub(super) fn leave(&mut self, ticket: Ticket, hinders: bool, cx: &mut Context<W>) -> bool {
         let Some(entry) = self.entry(ticket) else { return false };
-        let had_to_ask = hinders || entry.asking.is_some() || entry.recheck;
+        let had_to_ask = hinders || entry.asking.is_some();
         if self.is_head(ticket, cx.at.now) && had_to_ask {
             self.due = cx.at.now;
         }
@@ -226,18 +241,15 @@ impl<W> WaitQueue<W> {
             self.entries.remove(at);
             cx.waiting -= 1;
         }
-        let has_to_ask = self.due <= cx.at.now;
-        if let Some(head) = self.head_mut(cx.at.now).filter(|_| was_head) {
-            // It asked before the one that leaves came in front of it, and before the reason to ask.
-            head.recheck |= has_to_ask && head.asking.is_some();
-            cx.effects.wake.extend(head.waiter.clone());
+        if was_head {
+            self.ask_at(self.due, cx);
         }
     }
 
     /// A message came, which says to ask `after` that time.
     pub(super) fn record_message(&mut self, after: Duration, cx: &mut Context<W>) {
-        let (due, defers) = self.order.record_message(after, self.due, &cx.at);
-        self.ask_at(due, defers, cx);
+        let due = self.order.record_message(after, self.due, &cx.at);
+        self.ask_at(due, cx);
     }
 
     /// The channel is live: the head asks now (invariant 2), unless this client defers.
@@ -249,7 +261,7 @@ impl<W> WaitQueue<W> {
     /// The client is not subscribed any more, if it `was`.
     pub(super) fn record_unsubscribed(&mut self, was: bool, cx: &mut Context<W>) {
         if self.order.record_unsubscribed(was) {
-            self.ask_at(cx.at.now, false, cx);
+            self.ask_at(cx.at.now, cx);
         }
     }
 
@@ -265,18 +277,19 @@ impl<W> WaitQueue<W> {
     /// The head asks, except where this client defers to others.
     pub(super) fn ask_now(&mut self, cx: &mut Context<W>) {
         let deferral = self.order.deferred_until(cx.at.now);
-        self.ask_at(deferral.unwrap_or(cx.at.now), deferral.is_some(), cx);
+        self.ask_at(deferral.unwrap_or(cx.at.now), cx);
     }
 
-    /// The head asks at `due`. A request under way may be older than the reason, so the head asks
-    /// again after it, unless this client `defers`.
-    pub(super) fn ask_at(&mut self, due: Instant, defers: bool, cx: &mut Context<W>) {
+    /// The head asks at `due`. If its request is under way, or that of one before it, the answer may be older
+    /// than the reason.
+    pub(super) fn ask_at(&mut self, due: Instant, cx: &mut Context<W>) {
+        let now = cx.at.now;
         self.due = due;
-        if let Some(head) = self.head_mut(cx.at.now) {
-            let asks = head.asking.is_some();
-            head.recheck = if defers { head.recheck && asks } else { head.recheck || asks };
-            cx.effects.wake.extend(head.waiter.clone());
+        let passed = self.entries.iter().take_while(|entry| self.is_passed(entry, now)).count();
+        for entry in self.entries.iter_mut().take(passed + 1) {
+            entry.asks_again_at(due, now);
         }
+        cx.effects.wake.extend(self.head(now).and_then(|head| head.waiter.clone()));
     }
 
     /// The next caller, if no waiter is left, asks at `due`.
@@ -344,11 +357,6 @@ impl<W> WaitQueue<W> {
         self.counting(now).next()
     }
 
-    fn head_mut(&mut self, now: Instant) -> Option<&mut Entry<W>> {
-        let ticket = self.head(now)?.ticket;
-        self.entry(ticket)
-    }
-
     pub(super) fn is_head(&self, ticket: Ticket, now: Instant) -> bool {
         self.before(ticket).all(|before| self.is_passed(before, now))
     }
@@ -374,12 +382,11 @@ impl<W> WaitQueue<W> {
         }
     }
 
-    /// Redis has answered the request of that waiter.
-    fn record_answer(&mut self, ticket: Ticket, cx: &mut Context<W>) {
-        let asked_at = self.entry(ticket).and_then(Entry::end_request);
-        if let Some(asked_at) = asked_at {
-            cx.at.times.record_answer(cx.at.now.saturating_duration_since(asked_at));
-            self.record_reached(asked_at, cx);
-        }
+    /// Redis has answered the request of that waiter. Returns when there is a reason to ask that may be newer.
+    fn record_answer(&mut self, ticket: Ticket, cx: &mut Context<W>) -> Option<Instant> {
+        let Request { sent, again_at } = self.entry(ticket)?.end_request()?;
+        cx.at.times.record_answer(cx.at.now.saturating_duration_since(sent));
+        self.record_reached(sent, cx);
+        again_at
     }
 }

@@ -45,9 +45,10 @@ impl<W> Queues<W> {
         }
     }
 
-    /// What follows happens at that moment.
+    /// What follows happens at that moment, or at that of the last change: a thread that read the clock may have waited
+    /// for the mutex.
     pub(crate) fn at(&mut self, now: Instant) -> &mut Self {
-        self.cx.at.now = now;
+        self.cx.at.now = self.cx.at.now.max(now);
         self
     }
 
@@ -213,7 +214,7 @@ impl<W> Queues<W> {
         let hears_itself = self.subscriptions.is_live(names.channel());
         let defers = self.change(names, |queue, cx| {
             let until = queue.order.begin_deferral(others, hears_itself, &cx.at);
-            until.map(|until| queue.ask_at(until, true, cx)).is_some()
+            until.map(|until| queue.ask_at(until, cx)).is_some()
         });
         defers == Some(true)
     }
@@ -229,7 +230,7 @@ impl<W> Queues<W> {
         self.change(names, |queue, cx| {
             let now = cx.at.now;
             if others.is_some_and(|others| queue.order.record_others(others, &cx.at)) {
-                queue.ask_at(now, true, cx);
+                queue.ask_at(now, cx);
             } else {
                 queue.ask_if_empty_at(queue.order.deferred_until(now).unwrap_or(now));
             }

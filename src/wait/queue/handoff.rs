@@ -43,9 +43,10 @@ impl<W> WaitQueue<W> {
         if let Some(due) = entry.and_then(|entry| entry.record_heard_hand_off(now)) {
             self.due = self.due.min(due);
         }
-        if let Some(head) = self.head_mut(now) {
-            head.recheck |= shorter && head.asking.is_some();
-            cx.effects.wake.extend(head.waiter.clone());
+        if shorter {
+            self.ask_at(self.due, cx);
+        } else {
+            cx.effects.wake.extend(self.head(now).and_then(|head| head.waiter.clone()));
         }
     }
 }

@@ -37,7 +37,7 @@ impl<W> WaitQueue<W> {
     /// The first writer has come, or left. If Redis has an entry of this client, the head says that.
     pub(in crate::wait) fn record_first_writer(&mut self, cx: &mut Context<W>) {
         if self.order.has_entry() && !self.is_empty() {
-            self.ask_at(cx.at.now, false, cx);
+            self.ask_at(cx.at.now, cx);
         }
     }
 

@@ -8,6 +8,7 @@ mod fair;
 mod handoff;
 mod model;
 mod properties;
+mod reasons;
 mod story;
 mod world;
 
@@ -15,7 +16,7 @@ impl<W> Default for Queues<W> {
     fn default() -> Self {
         let [keep, yield_time, grace, request] = [10, 750, 1_000, 3_000].map(Duration::from_millis);
         let turns = TurnLimits { keep, yield_time };
-        Self::new(Limits { turns, grace, request }, Instant::now())
+        Self::new(Limits { turns, grace, request }, crate::clock::now())
     }
 }
 

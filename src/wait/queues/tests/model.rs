@@ -1,5 +1,5 @@
-//! The wait queues beside a naive model. Of a queue, the model knows only when a waiter last began
-//! to ask, how that ended, and when there was last a reason to ask. From that follows what its head
+//! The wait queues beside a naive model. Of a queue, the model knows only when there is a
+//! reason to ask, and which reasons are newer than a request that is under way. From that follows what its head
 //! does. Of the subscriptions, it knows what Redis would say. Of the turns between clients, it asks
 //! an [`Order`] of its own; the turns have tests of their own.
 
@@ -64,8 +64,8 @@ struct Entry {
 }
 
 struct Expected {
-    reason: u64,
-    ask_began: u64,
+    /// When the head asks again after its request that is under way: the reason is newer than that.
+    again: Option<u64>,
     /// What a hand-off has set `due` to.
     handed: Option<u64>,
     due: u64,
@@ -80,8 +80,6 @@ struct Sent {
 pub(super) struct Model {
     base: Instant,
     now: u64,
-    /// Grows with every event.
-    event: u64,
     queues: Queues<Notify>,
     names: Vec<Arc<Names>>,
     entries: Vec<Entry>,
@@ -117,7 +115,6 @@ impl Model {
         Self {
             base: Instant::now(),
             now: 0,
-            event: 0,
             queues,
             names: LOCKS.iter().map(|name| Names::new("", name).into()).collect(),
             entries: Vec::new(),
@@ -200,7 +197,7 @@ impl Model {
                 first.map(|before| self.at(before.asked_at) + self.queues.cx.at.limits.request),
             );
         }
-        if queue.reason > queue.ask_began || queue.due <= self.now {
+        if queue.due <= self.now {
             return WaitStep::Ask;
         }
         WaitStep::Park(Some(self.at(queue.due)))
@@ -219,19 +216,19 @@ impl Model {
         let joins = !self.queues.subscriptions.locks(names.channel()).contains(&names);
         if expected != WaitStep::Ask && joins && self.hears(lock) {
             // The messages of another lock's subscription are for this one from here on.
-            self.asks_at(lock, self.deferral(lock).unwrap_or(now), true);
+            self.asks_at(lock, self.deferral(lock).unwrap_or(now));
             expected = self.expected(&self.entries[at]);
         }
         let step = self.queues().step(&names, ticket);
         self.effects();
         assert_eq!(step, expected);
-        let (base, event) = (self.base, self.event);
+        let base = self.base;
         match step {
             WaitStep::Ask => {
                 let entry = &mut self.entries[at];
                 (entry.asking, entry.asked_at) = (true, self.now);
                 entry.requests += 1;
-                self.expected.get_mut(&lock).unwrap().ask_began = event;
+                self.expected.get_mut(&lock).unwrap().again = None;
             }
             WaitStep::Park(until) => {
                 let is_head = self.is_head(&self.entries[at]);
@@ -245,13 +242,8 @@ impl Model {
         }
     }
 
-    /// Whether there was a reason to ask while that waiter was asking.
-    fn rechecks(&self, lock: usize, at: usize) -> bool {
-        let queue = &self.expected[&lock];
-        self.is_head(&self.entries[at]) && queue.reason > queue.ask_began
-    }
-
-    /// An ask has ended; its waiter checks the queues next, if it does not leave.
+    /// An ask has ended; its waiter checks the queues next, if it does not leave. A reason to ask that came meanwhile
+    /// is not forgotten.
     fn answered(&mut self, at: usize, park: u64) -> Ticket {
         let entry = &mut self.entries[at];
         entry.asking = false;
@@ -259,21 +251,14 @@ impl Model {
         let (lock, ticket) = (entry.lock, entry.ticket);
         if self.is_head(&self.entries[at]) {
             let now = self.now;
-            self.expected.get_mut(&lock).unwrap().due = now + park;
+            let queue = self.expected.get_mut(&lock).unwrap();
+            queue.due = queue.again.take().into_iter().fold(now + park, u64::min);
         }
         ticket
     }
 
     pub(super) fn leave(&mut self, at: usize, linger: u64) {
-        let was_head = self.is_head(&self.entries[at]);
         let lock = self.entries.remove(at).lock;
-        let asks = self.entries_of(lock).next().is_some_and(|head| self.entries[head].asking);
-        let (event, now) = (self.event, self.now);
-        let queue = self.expected.get_mut(&lock).unwrap();
-        if was_head && asks && queue.due <= now {
-            // What that one asked is from before the reason.
-            queue.reason = event;
-        }
         self.effects();
         let channel = self.channel(lock).to_owned();
         if self.entries_of(lock).next().is_some() {

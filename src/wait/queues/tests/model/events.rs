@@ -4,7 +4,6 @@ use super::*;
 
 impl Model {
     pub(in crate::wait::queues::tests) fn run(&mut self, op: &Op) {
-        self.event += 1;
         let asking = |n| self.pick(n, |entry| entry.asking);
         match *op {
             Op::Pass(millis) => self.now += millis,
@@ -17,11 +16,8 @@ impl Model {
             Op::Refused(n, remaining) => {
                 if let Some(at) = asking(n) {
                     let (lock, took) = (self.entries[at].lock, self.took(at));
-                    // Also one that is over by now, if a message has prolonged it since.
-                    let asked_at = self.at(self.entries[at].asked_at);
-                    let until = self.orders[lock].deferred_until(asked_at);
-                    let until = until.map(|deferral| self.millis(deferral));
-                    let deferral = until.map_or(u64::MAX, |until| until.saturating_sub(self.now));
+                    let until = self.deferral(lock).map(|deferral| self.millis(deferral));
+                    let deferral = until.map_or(u64::MAX, |until| until - self.now);
                     let ticket = self.answered(at, park_for(remaining).min(deferral));
                     self.turns(lock, |order, at| {
                         order.record_try(false, at);
@@ -46,11 +42,10 @@ impl Model {
             Op::Granted(n, lease) => {
                 if let Some(at) = asking(n) {
                     let (lock, took) = (self.entries[at].lock, self.took(at));
-                    let recheck = self.rechecks(lock, at);
-                    let ticket = self.answered(at, park_for(Some(lease)));
                     let now = self.now;
                     let queue = self.expected.get_mut(&lock).unwrap();
-                    queue.due = if recheck { now } else { now + park_for(Some(lease)) };
+                    queue.again = queue.again.filter(|again| *again <= now);
+                    let ticket = self.answered(at, park_for(Some(lease)));
                     self.turns(lock, |order, at| {
                         order.record_try(true, at);
                         at.times.record_answer(took);
@@ -64,7 +59,7 @@ impl Model {
                 if let Some(at) = self.pick(n, |_| true) {
                     let Entry { ticket, lock, asking, .. } = self.entries[at];
                     let is_head = self.is_head(&self.entries[at]);
-                    if is_head && (asking || self.rechecks(lock, at)) {
+                    if is_head && asking {
                         let now = self.now;
                         self.expected.get_mut(&lock).unwrap().due = now;
                     }
@@ -91,7 +86,7 @@ impl Model {
                 assert_eq!(defers, until.is_some());
                 self.effects();
                 if let Some(until) = until {
-                    self.asks_at(lock, until, false);
+                    self.asks_at(lock, until);
                 }
             }
             Op::Lost(lock) => {
@@ -99,7 +94,7 @@ impl Model {
                 self.queues().record_loss(&names);
                 self.effects();
                 self.orders[lock].end_deferral();
-                self.asks_at(lock, self.clock(), true);
+                self.asks_at(lock, self.clock());
             }
             Op::Look => self.look(),
             Op::Confirm => self.confirm(),
@@ -121,12 +116,12 @@ impl Model {
         let due = self.deferral(lock).map_or(self.now, |deferral| self.millis(deferral));
         let first = self.entries.iter().all(|entry| entry.lock != lock);
         if first && !(live && !out && self.expected.contains_key(&lock)) {
-            self.expected.insert(lock, Expected { reason: 0, ask_began: 0, handed: None, due });
+            self.expected.insert(lock, Expected { again: None, handed: None, due });
         } else if !first
             && out
             && self.entries_of(lock).next().is_some_and(|at| !self.entries[at].asking)
         {
-            self.asks_at(lock, self.clock(), true);
+            self.asks_at(lock, self.clock());
         }
         self.entries.push(Entry {
             ticket,

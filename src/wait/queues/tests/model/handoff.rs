@@ -16,13 +16,10 @@ impl Model {
         assert_eq!(actual.map(|next| (next.ticket, next.passes)), expected);
         let Some((at, ticket)) = next.map(|at| (at, self.entries[at].ticket)) else { return };
         let was_head = self.is_head(&self.entries[at]);
-        let (event, due) = (self.event, self.now + park_for(Some(lease)));
+        let due = self.now + park_for(Some(lease));
         self.queues().record_hand_off(&names, ticket, Duration::from_millis(lease));
         let queue = self.expected.get_mut(&lock).unwrap();
         (queue.due, queue.handed) = (due, Some(due));
-        if was_head {
-            queue.ask_began = event;
-        }
         assert!(was_head || self.queues.cx.effects.wake.is_empty());
         if later && was_head {
             self.queues.cx.effects.wake.clear();
@@ -37,8 +34,7 @@ impl Model {
         let deferral = self.deferral(lock);
         self.effects();
         self.unwoken.remove(&lock);
-        let (event, park) = (self.event, park_for(lease));
-        let asking = self.entries_of(lock).next().is_some_and(|at| self.entries[at].asking);
+        let park = park_for(lease);
         let decides = lease.is_some() && deferral.is_none();
         let now = self.now;
         let Some(queue) = self.expected.get_mut(&lock).filter(|_| decides) else { return };
@@ -49,8 +45,9 @@ impl Model {
         } else if shorter {
             queue.due = queue.due.min(now + park);
         }
-        if asking && shorter {
-            queue.reason = event;
+        if shorter {
+            let due = queue.due;
+            self.asks_at(lock, self.at(due));
         }
     }
 }

@@ -8,18 +8,15 @@ impl Model {
         self.queues.subscriptions.is_live(self.channel(lock))
     }
 
-    /// The head has to ask at that moment. If it is asking now and `recheck` is set, it asks again.
-    pub(super) fn asks_at(&mut self, lock: usize, at: Instant, recheck: bool) {
-        let (event, due) = (self.event, self.millis(at));
+    /// The head has to ask at that moment. If it is asking now, it asks again then.
+    pub(super) fn asks_at(&mut self, lock: usize, at: Instant) {
+        let (due, now) = (self.millis(at), self.now);
         let asking = self.entries_of(lock).next().is_some_and(|at| self.entries[at].asking);
-        let now = self.now;
         let Some(queue) = self.expected.get_mut(&lock) else { return };
-        match (asking, recheck) {
-            (true, true) if due <= now => queue.reason = event,
-            (true, _) => {}
-            (false, _) => queue.reason = 0,
-        }
         queue.due = due;
+        if asking && queue.again.is_none_or(|before| before > now) {
+            queue.again = Some(due);
+        }
     }
 
     pub(super) fn took(&self, at: usize) -> Duration {
@@ -41,14 +38,14 @@ impl Model {
         let deferral = self.deferral(lock);
         let no_waiter = self.entries.iter().all(|entry| entry.lock != lock);
         if no_other_waits || no_waiter {
-            self.asks_at(lock, deferral.unwrap_or(self.clock()), false);
+            self.asks_at(lock, deferral.unwrap_or(self.clock()));
         }
     }
 
     pub(super) fn reason_on(&mut self, channel: &str) {
         for lock in self.lines_on(channel) {
             let deferral = self.deferral(lock);
-            self.asks_at(lock, deferral.unwrap_or(self.clock()), true);
+            self.asks_at(lock, deferral.unwrap_or(self.clock()));
         }
     }
 
@@ -61,9 +58,8 @@ impl Model {
     pub(super) fn message(&mut self, channel: &str) {
         for lock in self.lines_on(channel) {
             let due = self.clock();
-            let (at, _) =
-                self.turns(lock, |order, at| order.record_message(Duration::ZERO, due, at));
-            self.asks_at(lock, at, true);
+            let at = self.turns(lock, |order, at| order.record_message(Duration::ZERO, due, at));
+            self.asks_at(lock, at);
         }
     }
 }

@@ -1,0 +1,85 @@
+//! Reasons to ask that come while a request is under way, whose answer may be older.
+
+use super::*;
+
+/// One listener beside this client, which has kept the lock from it for long enough to defer. The head asks.
+fn asking_before_a_deferral() -> (Story, Ticket) {
+    let mut story = Story::new();
+    let (head, _) = story.join();
+    story.drive();
+    let names = story.names.clone();
+    story.at().record_release(&names, Some(2));
+    story.now += SECOND;
+    assert_eq!(story.step(head), WaitStep::Ask);
+    assert!(story.at().begin_deferral(&names, None));
+    (story, head)
+}
+
+#[test]
+fn a_deferral_that_nobody_needs_any_more_counts_for_a_request_from_before_its_end() {
+    let (mut story, head) = asking_before_a_deferral();
+    let names = story.names.clone();
+    // The message of the release, and its answer: this client is the last listener.
+    story.message();
+    story.at().record_release(&names, Some(1));
+    story.refused(head);
+    assert_eq!(story.step(head), WaitStep::Ask, "the holder that refused it has released");
+}
+
+#[test]
+fn a_message_that_prolongs_a_deferral_counts_for_a_request_from_before_it() {
+    let (mut story, head) = asking_before_a_deferral();
+    let names = story.names.clone();
+    story.message();
+    story.at().record_release(&names, Some(2));
+    // The answer is late: the deferral is over by then.
+    story.now += SECOND;
+    story.refused(head);
+    assert_eq!(story.step(head), WaitStep::Ask);
+}
+
+#[test]
+fn a_message_counts_for_each_request_that_is_under_way() {
+    let mut story = Story::new();
+    let [(first, _), (second, _)] = [story.join_only(), story.join_only()];
+    assert_eq!(story.step(first), WaitStep::Ask);
+    let passed_at = story.now + 3 * SECOND;
+    assert_eq!(story.step(second), WaitStep::Park(Some(passed_at)));
+    // It takes too long, so the next waiter is the head.
+    story.now = passed_at;
+    assert_eq!(story.step(second), WaitStep::Ask);
+    let plan = story.plan();
+    story.queues.subscriptions.confirm(&plan.subscribe[0], ON);
+    story.message();
+    story.refused(first);
+    assert_eq!(story.step(first), WaitStep::Ask, "its answer is older than the message");
+}
+
+#[test]
+fn a_head_that_leaves_passes_its_reason_to_each_request_that_is_under_way() {
+    let mut story = Story::new();
+    let waiters = [story.join_only(), story.join_only(), story.join_only()];
+    let [first, second, third] = waiters.map(|(ticket, _)| ticket);
+    assert_eq!(story.step(first), WaitStep::Ask);
+    story.now += 3 * SECOND;
+    assert_eq!(story.step(second), WaitStep::Ask);
+    story.leave(second);
+    story.refused(first);
+    assert_eq!(story.step(third), WaitStep::Park(None));
+    assert_eq!(story.step(first), WaitStep::Ask);
+}
+
+/// Two threads change the queue, and the one that read the clock first comes second.
+#[test]
+fn a_message_counts_for_a_grant_whose_thread_read_the_clock_before_it() {
+    let mut story = Story::new();
+    let [(first, _), (second, _)] = [story.join(), story.join()];
+    story.drive();
+    assert_eq!(story.step(first), WaitStep::Ask);
+    let before = story.now;
+    story.now += SECOND;
+    story.message();
+    story.now = before;
+    story.granted(first);
+    assert_eq!(story.step(second), WaitStep::Ask, "the lock may be free already");
+}

@@ -113,7 +113,7 @@ impl LockClient {
     }
 
     /// Makes a handle to the fenced lock of that name, whose guards have a
-    /// [`FencingToken`](crate::FencingToken) for the store that they write to. All kinds of locks of one name
+    /// [`FencingToken`](crate::FencingToken) for the store that they write to. Plain, fenced and fair locks of one name
     /// exclude each other. No I/O.
     #[must_use]
     pub fn fenced_lock(&self, name: impl AsRef<str>) -> FencedLock {
@@ -121,14 +121,14 @@ impl LockClient {
     }
 
     /// Makes a handle to the fair lock of that name, whose waiters have it in the order in which they came,
-    /// whichever client they wait in. All kinds of locks of one name exclude each other. No I/O.
+    /// whichever client they wait in. Plain, fenced and fair locks of one name exclude each other. No I/O.
     #[must_use]
     pub fn fair_lock(&self, name: impl AsRef<str>) -> FairLock {
         Lock::new(self.engine.clone(), name.as_ref())
     }
 
     /// Makes a handle to the fair lock of that name whose guards have a
-    /// [`FencingToken`](crate::FencingToken). All kinds of locks of one name exclude each other. No I/O.
+    /// [`FencingToken`](crate::FencingToken). Plain, fenced and fair locks of one name exclude each other. No I/O.
     #[must_use]
     pub fn fenced_fair_lock(&self, name: impl AsRef<str>) -> FencedFairLock {
         Lock::new(self.engine.clone(), name.as_ref())
@@ -208,8 +208,9 @@ impl LockClient {
     /// polled. It asks for some 200 keys at a time, looks at 100 of them with one request or two, and has no more in memory.
     /// It asks each server once for the list of its clients: of who connects later, the owner alone is known.
     ///
-    /// It measures how long its requests take on the server, and pauses for 99 times as long before the next ones: so it
-    /// takes about a hundredth of the server's time, and 10,000 locks take some seconds. The first ones come at once.
+    /// It measures how long its requests take on the server, and pauses for 99 times as long before the next ones, but for no
+    /// longer than the [command timeout](LockClientBuilder::command_timeout): so it takes about a hundredth of the server's
+    /// time, and 10,000 locks take some seconds. The first ones come at once.
     ///
     /// # Errors
     ///

@@ -184,8 +184,8 @@ pub(crate) struct HoldState {
     until: Option<Instant>,
     /// The first hold of the handle inside has a default lease.
     is_default: bool,
-    /// When Redis was asked for a shorter lease: a renewal that was sent before says nothing of it.
-    shortened: Option<Instant>,
+    /// How often Redis was asked for a shorter lease: the answer to a renewal from before says nothing of that.
+    shortened: u32,
     /// The fencing token of the handle inside, and those for the next ones.
     token: Option<FencingToken>,
     tokens: TokenBlock,
@@ -333,7 +333,7 @@ impl HoldState {
     fn shortens(&mut self, lease: Duration, now: Instant) {
         let millis = lease.as_millis() as u64;
         if millis < self.lease {
-            self.shortened = Some(now);
+            self.shortened += 1;
             // Whether Redis hears of it is not known yet.
             self.rare().kept_until = self.kept_until();
         }

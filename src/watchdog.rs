@@ -76,8 +76,9 @@ pub(crate) struct Watchdog {
 struct Entry {
     handle: Arc<Handle>,
     possession: Arc<Possession>,
-    /// Until when its lease is valid as it is.
+    /// Until when its lease is valid as it is, and how often it was made shorter before.
     until: Instant,
+    shortened: u32,
 }
 
 impl Entry {
@@ -204,7 +205,9 @@ impl Watchdog {
         let (now, period) = (clock::now(), self.period - self.early);
         let (possession, found) = handle.renewal(now, period, self.max_hold)?;
         match found {
-            Renewal::Due { until } => return Some(Entry { handle, possession, until }),
+            Renewal::Due { until, shortened } => {
+                return Some(Entry { handle, possession, until, shortened });
+            }
             Renewal::NotBefore(due) => self.insert(&handle, due + self.early),
             Renewal::Idle { ran_out: true } => {
                 possession.report_loss(&self.events, Loss::LeaseEnded, "not renewed in time", now);
@@ -277,10 +280,12 @@ impl Watchdog {
     }
 
     fn apply_answer(&self, entry: &Entry, held: Result<(), Loss>, sent: Instant, now: Instant) {
-        let Entry { handle, possession, .. } = entry;
+        let Entry { handle, possession, shortened, .. } = entry;
         match held {
             Ok(()) => {
-                let in_time = possession.holds.lock().renewed(sent, self.lease, now);
+                let mut holds = possession.holds.lock();
+                let in_time = holds.renewed(*shortened, sent, self.lease, now);
+                drop(holds);
                 // Too late is lost: the watchdog finds that out when it looks at the handle.
                 self.insert(handle, if in_time { sent + self.period } else { now });
             }

@@ -161,7 +161,7 @@ async fn keep_renewed(stage: Arc<Stage>, mut turns: UnboundedReceiver<()>) {
         turns.recv().await.expect("the stage stays");
         let found = handle.renewal(*now, Duration::ZERO, Duration::MAX);
         let (possession, found) = found.expect("it was inside");
-        let Renewal::Due { .. } = found else {
+        let Renewal::Due { shortened, .. } = found else {
             assert_eq!(found, Renewal::Idle { ran_out: false });
             continue;
         };
@@ -170,7 +170,7 @@ async fn keep_renewed(stage: Arc<Stage>, mut turns: UnboundedReceiver<()>) {
         yield_now().await;
         if held.is_ok() {
             let lease = Duration::from_millis(LEASE);
-            assert!(possession.holds.lock().renewed(*now, lease, *now));
+            assert!(possession.holds.lock().renewed(shortened, *now, lease, *now));
         } else {
             let last = handle.last().filter(|_| scene.loses_the_last);
             possession.holds.lock().renewal_ends();

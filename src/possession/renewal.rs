@@ -9,8 +9,8 @@ use super::{HandleId, Hold, HoldId, HoldState};
 /// What the watchdog finds when it checks a possession.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Renewal {
-    /// Ask Redis now; the lease in force is valid until then.
-    Due { until: Instant },
+    /// Ask Redis now; the lease in force is valid until then, and was made shorter so many times before.
+    Due { until: Instant, shortened: u32 },
     /// Not before that instant.
     NotBefore(Instant),
     /// Nothing to renew; the next hold with a default lease has to register again.
@@ -66,7 +66,7 @@ impl HoldState {
             (Some(_), Some(_)) if self.is_shortening() => Renewal::NotBefore(now + period / 8),
             (Some(until), Some(at)) if at + period <= now => {
                 self.renewing = true;
-                Renewal::Due { until }
+                Renewal::Due { until, shortened: self.shortened }
             }
             (Some(_), Some(at)) => Renewal::NotBefore(at + period),
             _ => {
@@ -126,12 +126,18 @@ impl HoldState {
         self.renewing = false;
     }
 
-    /// Redis confirmed a renewal that was sent at `sent`. False if it came too late, or if Redis may have been asked for a
-    /// shorter lease since: then it says nothing.
-    pub(crate) fn renewed(&mut self, sent: Instant, lease: Duration, now: Instant) -> bool {
+    /// Redis confirmed a renewal that was sent at `sent`. False if it came too late, or if Redis was asked for a shorter
+    /// lease since the renewal was due, when it had been `shortened` so many times: then it says nothing. No clock tells
+    /// which of two requests Redis executed first, if they were sent on two connections.
+    pub(crate) fn renewed(
+        &mut self,
+        shortened: u32,
+        sent: Instant,
+        lease: Duration,
+        now: Instant,
+    ) -> bool {
         self.renewing = false;
-        let is_shorter = u128::from(self.lease) < lease.as_millis() || self.is_shortening();
-        if self.shortened >= Some(sent) && is_shorter {
+        if self.shortened != shortened {
             return false;
         }
         self.renewed_at = self.renewed_at.max(Some(sent));

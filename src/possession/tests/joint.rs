@@ -56,7 +56,7 @@ impl Readers {
 
     fn renewed(&mut self) {
         self.story.now += PERIOD;
-        self.story.holds().renewed(self.story.now, WATCHDOG, self.story.now);
+        self.story.renewed(self.story.now);
     }
 }
 

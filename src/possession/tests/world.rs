@@ -97,6 +97,7 @@ struct Request {
 }
 
 struct Renewing {
+    shortened: u32,
     sent: Instant,
     order: u64,
     reply: Option<bool>,

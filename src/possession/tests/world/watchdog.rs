@@ -22,12 +22,12 @@ impl World {
             let found = self.holds().renewal(handle, self.now, PERIOD, Duration::MAX);
             let first = self.watched().min();
             match found {
-                Renewal::Due { until } => {
+                Renewal::Due { until, shortened } => {
                     assert_eq!(handle, self.inside);
                     assert_eq!(Some(until), first, "the first deadline decides");
                     self.order += 1;
                     let (sent, order) = (self.now, self.order);
-                    self.renewing = Some(Renewing { sent, order, reply: None });
+                    self.renewing = Some(Renewing { shortened, sent, order, reply: None });
                 }
                 Renewal::NotBefore(at) => {
                     assert!(at > self.now, "it would look again and again");
@@ -57,15 +57,15 @@ impl World {
     }
 
     pub(super) fn answer_renewal(&mut self, lost: bool) {
-        let Some(Renewing { sent, order, reply }) = self.renewing.take() else { return };
+        let Some(Renewing { shortened, sent, order, reply }) = self.renewing.take() else { return };
         match reply {
             _ if lost => self.holds().renewal_ends(),
-            Some(true) => drop(self.holds().renewed(sent, WATCHDOG, self.now)),
+            Some(true) => drop(self.holds().renewed(shortened, sent, WATCHDOG, self.now)),
             Some(false) => {
                 self.holds().renewal_ends();
                 self.possession.lose(FoundBy::Renewal, Loss::KeyGone, self.now);
             }
-            None => self.renewing = Some(Renewing { sent, order, reply }),
+            None => self.renewing = Some(Renewing { shortened, sent, order, reply }),
         }
     }
 

@@ -5,7 +5,7 @@
 //!    live, also after a cut. Before that it relies on no message, only on its due time.
 //! 3. **A wake-up is a notification to the queue**, not to the waiter that it woke. If that one leaves before it has
 //!    asked, or while it asks, the next one asks at once. What comes while a request is under way is kept with the
-//!    request ([`Request::again_at`]), because the answer may be older.
+//!    request ([`Request::again_at`](entry::Request)), because the answer may be older.
 //! 4. A parked head is due when the holder's lease could have ended, and never later than [`LONGEST_PARK`], since a
 //!    message can get lost. A lease that gets shorter moves the due time: another client announces it by a message.
 //! 5. When this client defers to others, the head asks only when they have had their turns: the [`Order`] knows.
@@ -26,13 +26,17 @@ use std::time::{Duration, Instant};
 use super::change::{Context, Holder, NextWaiter, Stay, Ticket, WaitStep};
 use super::order::Order;
 use super::reach::Reach;
+mod entry;
 mod handoff;
 mod readers;
 mod waiting;
+use entry::{Entry, Request};
 
 pub(super) struct WaitQueue<W> {
     /// In the order of their tickets.
     entries: VecDeque<Entry<W>>,
+    /// How many of them are asking: the head, as a rule, or none.
+    asking: usize,
     /// When the head asks next.
     due: Instant,
     /// What that was set to by a hand-off, or by what Redis has heard of one since: what it hears next replaces it.
@@ -44,57 +48,12 @@ pub(super) struct WaitQueue<W> {
     first_request_limit: Duration,
 }
 
-struct Entry<W> {
-    ticket: Ticket,
-    /// When its call began.
-    since: Instant,
-    /// None before it parks: a call that gets the lock at once needs none.
-    waiter: Option<Arc<W>>,
-    /// Its request, while one is under way.
-    asking: Option<Request>,
-    /// How many requests of this waiter are over.
-    requests: u32,
-}
-
-struct Request {
-    sent: Instant,
-    /// There was a reason to ask at that moment after the request began: its answer may be older than the reason.
-    again_at: Option<Instant>,
-}
-
-impl<W> Entry<W> {
-    /// There is a reason to ask at `due`. One for now outlasts all that come later.
-    fn asks_again_at(&mut self, due: Instant, now: Instant) {
-        if let Some(request) = &mut self.asking {
-            let before = request.again_at.filter(|before| *before <= now);
-            request.again_at = before.or(Some(due));
-        }
-    }
-
-    /// Its request is over.
-    fn end_request(&mut self) -> Option<Request> {
-        self.requests += 1;
-        self.asking.take()
-    }
-
-    /// Since when its first request is under way.
-    fn first_request(&self) -> Option<Instant> {
-        self.asking.as_ref().filter(|_| self.requests == 0).map(|request| request.sent)
-    }
-
-    /// Whether those behind it may have the lock by a hand-off: while its first request is under way, or the one
-    /// after the client has subscribed. The waiter would never get the lock if it asked again and again and they
-    /// passed it each time.
-    fn can_be_passed(&self) -> bool {
-        self.asking.is_some() && self.requests < 2
-    }
-}
-
 impl<W> WaitQueue<W> {
     pub(super) fn new(order: Order, first_request_limit: Duration, now: Instant) -> Self {
         let reach = Reach::Unknown(now);
         Self {
             entries: VecDeque::new(),
+            asking: 0,
             due: now,
             due_of_hand_off: None,
             order,
@@ -176,6 +135,7 @@ impl<W> WaitQueue<W> {
             return WaitStep::Park(Some(due));
         }
         entry.asking = Some(Request { sent: now, again_at: None });
+        self.asking += 1;
         self.order.set_entry_taken(true);
         WaitStep::Ask
     }
@@ -204,8 +164,7 @@ impl<W> WaitQueue<W> {
         now: Instant,
     ) -> bool {
         self.reach.record_failure(now);
-        let request = self.entry(ticket).and_then(Entry::end_request);
-        let again_at = request.and_then(|request| request.again_at);
+        let again_at = self.end_request(ticket).and_then(|request| request.again_at);
         if self.is_head(ticket, now) {
             self.due = again_at.into_iter().fold(now + pause, Instant::min);
         }
@@ -220,7 +179,12 @@ impl<W> WaitQueue<W> {
         let again_at = self.record_answer(ticket, cx);
         let recheck = again_at.is_some_and(|at| at <= cx.at.now);
         self.due = self.order.record_grant(lease, recheck, &mut cx.at);
+        let was_head = self.is_head(ticket, cx.at.now);
         self.remove(ticket, cx);
+        if !was_head {
+            // It came in front of this one, and has no newer answer.
+            self.ask_at(self.due, cx);
+        }
     }
 
     /// The waiter leaves without the lock. False if it has left already. `hinders`: the next one may have it now.
@@ -228,17 +192,18 @@ impl<W> WaitQueue<W> {
         let Some(entry) = self.entry(ticket) else { return false };
         let had_to_ask = hinders || entry.asking.is_some();
         if self.is_head(ticket, cx.at.now) && had_to_ask {
-            self.due = cx.at.now;
+            self.due = self.order.deferred_until(cx.at.now).unwrap_or(cx.at.now);
         }
         self.remove(ticket, cx);
         true
     }
 
-    /// Wakes the new head, if the head has changed.
+    /// If that was the head, the reason to ask is that of the new one.
     fn remove(&mut self, ticket: Ticket, cx: &mut Context<W>) {
         let was_head = self.is_head(ticket, cx.at.now);
         if let Ok(at) = self.position(ticket) {
-            self.entries.remove(at);
+            let gone = self.entries.remove(at);
+            self.asking -= usize::from(gone.is_some_and(|gone| gone.asking.is_some()));
             cx.waiting -= 1;
         }
         if was_head {
@@ -280,15 +245,13 @@ impl<W> WaitQueue<W> {
         self.ask_at(deferral.unwrap_or(cx.at.now), cx);
     }
 
-    /// The head asks at `due`. If its request is under way, or that of one before it, the answer may be older
-    /// than the reason.
+    /// The head asks at `due`. If its request is under way, or that of another one, which may be the head by then, the
+    /// answer may be older than the reason.
     pub(super) fn ask_at(&mut self, due: Instant, cx: &mut Context<W>) {
         let now = cx.at.now;
         self.due = due;
-        let passed = self.entries.iter().take_while(|entry| self.is_passed(entry, now)).count();
-        for entry in self.entries.iter_mut().take(passed + 1) {
-            entry.asks_again_at(due, now);
-        }
+        let asking = self.entries.iter_mut().filter(|entry| entry.asking.is_some());
+        asking.take(self.asking).for_each(|entry| entry.asks_again_at(due, now));
         cx.effects.wake.extend(self.head(now).and_then(|head| head.waiter.clone()));
     }
 
@@ -382,9 +345,16 @@ impl<W> WaitQueue<W> {
         }
     }
 
+    /// The request of that waiter is over.
+    fn end_request(&mut self, ticket: Ticket) -> Option<Request> {
+        let request = self.entry(ticket)?.end_request()?;
+        self.asking -= 1;
+        Some(request)
+    }
+
     /// Redis has answered the request of that waiter. Returns when there is a reason to ask that may be newer.
     fn record_answer(&mut self, ticket: Ticket, cx: &mut Context<W>) -> Option<Instant> {
-        let Request { sent, again_at } = self.entry(ticket)?.end_request()?;
+        let Request { sent, again_at } = self.end_request(ticket)?;
         cx.at.times.record_answer(cx.at.now.saturating_duration_since(sent));
         self.record_reached(sent, cx);
         again_at

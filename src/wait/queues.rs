@@ -45,10 +45,10 @@ impl<W> Queues<W> {
         }
     }
 
-    /// What follows happens at that moment, or at that of the last change: a thread that read the clock may have waited
-    /// for the mutex.
+    /// What follows happens at that moment. It may be before that of the last change: a thread that read the clock may
+    /// have waited for the mutex.
     pub(crate) fn at(&mut self, now: Instant) -> &mut Self {
-        self.cx.at.now = self.cx.at.now.max(now);
+        self.cx.at.now = now;
         self
     }
 

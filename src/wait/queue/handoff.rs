@@ -1,6 +1,6 @@
 //! What a hand-off inside the client means for those that wait behind it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::wait::change::{Context, LONGEST_PARK, Ticket, park_for};
 
@@ -40,10 +40,9 @@ impl<W> WaitQueue<W> {
             self.due = self.due.min(now + park);
         }
         let entry = self.order.own_entry();
-        if let Some(due) = entry.and_then(|entry| entry.record_heard_hand_off(now)) {
-            self.due = self.due.min(due);
-        }
-        if shorter {
+        let brings = entry.and_then(|entry| entry.record_heard_hand_off(now));
+        self.due = brings.into_iter().fold(self.due, Instant::min);
+        if shorter || brings.is_some() {
             self.ask_at(self.due, cx);
         } else {
             cx.effects.wake.extend(self.head(now).and_then(|head| head.waiter.clone()));

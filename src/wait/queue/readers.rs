@@ -49,6 +49,7 @@ impl<W> WaitQueue<W> {
         cx.waiting -= self.entries.len();
         self.entries.retain(|entry| let_in.binary_search(&entry.ticket).is_err());
         cx.waiting += self.entries.len();
+        self.asking = self.entries.iter().filter(|entry| entry.asking.is_some()).count();
         let Some(head) = self.head(now) else { return };
         // A head that is asking has yet to learn when it is due.
         if Some(head.ticket) != before && head.asking.is_none() {

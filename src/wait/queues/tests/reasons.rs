@@ -83,3 +83,67 @@ fn a_message_counts_for_a_grant_whose_thread_read_the_clock_before_it() {
     story.granted(first);
     assert_eq!(story.step(second), WaitStep::Ask, "the lock may be free already");
 }
+
+#[test]
+fn a_deferral_that_a_message_prolongs_when_it_is_over_is_kept_for_a_request_from_before_it() {
+    let (mut story, head) = asking_before_a_deferral();
+    let names = story.names.clone();
+    story.now += SECOND;
+    story.message();
+    let until = story.queues.get(&names).and_then(|queue| queue.order.deferred_until(story.now));
+    assert!(until.is_some());
+    story.refused(head);
+    assert_eq!(story.step(head), WaitStep::Park(until), "another client has its turn");
+}
+
+#[test]
+fn a_head_that_leaves_while_it_asks_forgets_no_deferral() {
+    let (mut story, head) = asking_before_a_deferral();
+    let (next, _) = story.join_only();
+    let names = story.names.clone();
+    let until = story.queues.get(&names).and_then(|queue| queue.order.deferred_until(story.now));
+    story.leave(head);
+    assert_eq!(story.step(next), WaitStep::Park(until));
+}
+
+/// An older call comes in front of one that asks, and has not asked yet.
+fn passed_while_asking() -> (Story, [Ticket; 2], Arc<Notify>) {
+    let (mut story, [(older, wake), (asking, _)]) = Story::parked();
+    story.leave(older);
+    story.message();
+    assert_eq!(story.step(asking), WaitStep::Ask);
+    let (names, stay) = (story.names.clone(), Stay { since: story.now, until: None });
+    story.at().join_with(older, &names, Some(wake.clone()), stay);
+    (story, [older, asking], wake)
+}
+
+#[test]
+fn a_reason_counts_for_a_request_behind_the_head_which_is_never_polled_again() {
+    let (mut story, [older, asking], _) = passed_while_asking();
+    assert_eq!(story.step(older), WaitStep::Ask);
+    story.message();
+    // Its first request takes too long, so the other one is the head.
+    story.now += 3 * SECOND;
+    story.refused(asking);
+    assert_eq!(story.step(asking), WaitStep::Ask);
+}
+
+#[test]
+fn a_grant_behind_the_head_that_is_over_by_then_takes_no_reason_from_the_head() {
+    let (mut story, [older, asking], _) = passed_while_asking();
+    // Redis has granted the lock to the one behind, and somebody has freed it since.
+    story.message();
+    story.granted(asking);
+    assert_eq!(story.step(older), WaitStep::Ask);
+}
+
+#[test]
+fn a_grant_behind_the_head_wakes_it() {
+    let (mut story, [older, asking], wake) = passed_while_asking();
+    assert_eq!(story.step(older), WaitStep::Ask);
+    story.refused(older);
+    assert_eq!(story.step(older), story.longest_park());
+    story.wakes();
+    assert!(are(&story.granted(asking).wake, &[&wake]), "the lease of before may be over");
+    assert_eq!(story.step(older), WaitStep::Ask);
+}

@@ -60,8 +60,9 @@ impl Model {
                     let Entry { ticket, lock, asking, .. } = self.entries[at];
                     let is_head = self.is_head(&self.entries[at]);
                     if is_head && asking {
-                        let now = self.now;
-                        self.expected.get_mut(&lock).unwrap().due = now;
+                        let until = self.deferral(lock).unwrap_or(self.clock());
+                        let due = self.millis(until);
+                        self.expected.get_mut(&lock).unwrap().due = due;
                     }
                     let names = self.names[lock].clone();
                     self.queues().leave(&names, ticket);
@@ -117,10 +118,10 @@ impl Model {
         let first = self.entries.iter().all(|entry| entry.lock != lock);
         if first && !(live && !out && self.expected.contains_key(&lock)) {
             self.expected.insert(lock, Expected { again: None, handed: None, due });
-        } else if !first
-            && out
-            && self.entries_of(lock).next().is_some_and(|at| !self.entries[at].asking)
-        {
+        } else if first {
+            // When it asks comes from what this client has heard since.
+            self.expected.get_mut(&lock).unwrap().handed = None;
+        } else if out && self.entries_of(lock).next().is_some_and(|at| !self.entries[at].asking) {
             self.asks_at(lock, self.clock());
         }
         self.entries.push(Entry {

@@ -11,11 +11,14 @@ impl Model {
     /// The head has to ask at that moment. If it is asking now, it asks again then.
     pub(super) fn asks_at(&mut self, lock: usize, at: Instant) {
         let (due, now) = (self.millis(at), self.now);
-        let asking = self.entries_of(lock).next().is_some_and(|at| self.entries[at].asking);
+        let head = self.entries_of(lock).next().map(|at| &self.entries[at]);
+        let asked_at = head.filter(|head| head.asking).map(|head| head.asked_at);
         let Some(queue) = self.expected.get_mut(&lock) else { return };
         queue.due = due;
-        if asking && queue.again.is_none_or(|before| before > now) {
-            queue.again = Some(due);
+        if let Some(asked_at) = asked_at
+            && queue.again.is_none_or(|before| before > asked_at)
+        {
+            queue.again = Some(if due <= now { asked_at } else { due });
         }
     }
 

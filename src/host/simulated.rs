@@ -63,6 +63,9 @@ pub(crate) trait Machine: Send + Sync {
 
     /// Whether its tasks run. If they do not, wakes the task when they do.
     fn runs(&self, cx: &mut Context<'_>) -> bool;
+
+    /// What a task waits for that is not polled at once, because others keep the processors busy.
+    fn late(&self) -> Option<BoxFuture<()>>;
 }
 
 /// Where a task runs: a simulated machine, and a runtime there. Zero is whatever runtime polls the task.
@@ -160,12 +163,21 @@ impl<F> Drop for OnHost<F> {
 }
 
 /// A task of one runtime of a machine.
-pub(crate) struct Here<F>(OnHost<F>);
+pub(crate) struct Here<F> {
+    on: OnHost<F>,
+    late: Option<BoxFuture<()>>,
+}
+
+impl<F: Future> From<OnHost<F>> for Here<F> {
+    fn from(on: OnHost<F>) -> Self {
+        Self { on, late: None }
+    }
+}
 
 impl<F> Drop for Here<F> {
     fn drop(&mut self) {
-        let _on = self.0.host.enter_runtime();
-        self.0.future = None;
+        let _on = self.on.host.enter_runtime();
+        self.on.future = None;
     }
 }
 
@@ -173,14 +185,22 @@ impl<F: Future> Future for Here<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let _on = self.0.host.enter_runtime();
-        Pin::new(&mut self.0).poll(cx)
+        let Self { on, late } = &mut *self;
+        let _on = on.host.enter_runtime();
+        if late.is_none() {
+            *late = on.host.0.as_ref().and_then(|place| place.machine.late());
+        }
+        if let Some(busy) = late {
+            ready!(busy.as_mut().poll(cx));
+            *late = None;
+        }
+        Pin::new(on).poll(cx)
     }
 }
 
 /// Keeps a future on the machine of the calling task, and in its runtime there, wherever it is spawned.
 pub(crate) fn here<F: Future>(future: F) -> Here<F> {
-    Here(Host::current().run(future))
+    Host::current().run(future).into()
 }
 
 /// Spawns a task on the machine of the calling task, in its runtime there.
@@ -272,7 +292,7 @@ pub(crate) fn spawn_thread(
         Place { runtime, ..place }
     }));
     let handle = host.0.as_ref().and_then(|place| place.machine.handle());
-    let main = Here(host.run(main));
+    let main = Here::from(host.run(main));
     if let Some(handle) = handle {
         started(Ok(()));
         handle.spawn(main);
@@ -317,7 +337,7 @@ impl Runtime {
         &self,
         task: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
-        let task = self.handle.spawn(Here(self.host.run(task)));
+        let task = self.handle.spawn(Here::from(self.host.run(task)));
         if let Some(place) = &self.host.0 {
             place.machine.spawned(place.runtime, task.abort_handle());
         }

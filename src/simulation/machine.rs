@@ -15,7 +15,10 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 use super::network::{MachineNumber, Network, address_of};
 use super::random::Random;
-use crate::host::simulated::{self, BoxFuture, Host, Stream, here};
+use crate::host::simulated::{self, BoxFuture, Here, Host, Stream, here};
+
+/// Of so many polls of a task on a busy machine one comes late.
+const LATE: u64 = 8;
 
 /// A machine in a [`Network`]. Cloning is cheap, and all clones are the same machine.
 #[derive(Clone)]
@@ -28,6 +31,8 @@ struct Inner {
     network: Network,
     random: Mutex<Random>,
     runtimes: AtomicU64,
+    /// How late its tasks run at most, in microseconds.
+    lateness: AtomicU64,
     state: Mutex<State>,
     /// The tasks of each runtime that can end; `None` if it has ended.
     tasks: Mutex<BTreeMap<u64, Option<Vec<AbortHandle>>>>,
@@ -81,6 +86,7 @@ impl Machine {
             network: network.clone(),
             random: Random::new(seed).into(),
             runtimes: AtomicU64::new(1),
+            lateness: AtomicU64::new(0),
             state: state.into(),
             tasks: Mutex::default(),
         };
@@ -115,7 +121,7 @@ impl Machine {
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
-        tokio::spawn(self.host().run(future))
+        tokio::spawn(Here::from(self.host().run(future)))
     }
 
     /// Keeps a future on the machine of the calling task, wherever it is spawned.
@@ -160,6 +166,13 @@ impl Machine {
         let number = simulated::Machine::new_runtime(&*machine);
         machine.tasks.lock().insert(number, Some(Vec::new()));
         MachineRuntime { machine, number }
+    }
+
+    /// Has each of its tasks run late now and then, by up to so much, as beside others that keep its processors busy:
+    /// what came in one order may be processed in another.
+    pub fn set_lateness(&self, lateness: Duration) {
+        let micros = u64::try_from(lateness.as_micros()).unwrap_or(u64::MAX);
+        self.inner.lateness.store(micros, Ordering::Relaxed);
     }
 
     /// Stops its tasks. Its connections stay, and time goes on.
@@ -294,5 +307,16 @@ impl simulated::Machine for Inner {
             }
             Process::Crashed => false,
         }
+    }
+
+    fn late(&self) -> Option<BoxFuture<()>> {
+        let lateness = Duration::from_micros(self.lateness.load(Ordering::Relaxed));
+        let handle = self.network.handle().filter(|_| !lateness.is_zero())?;
+        let by = {
+            let random = &mut *self.random.lock();
+            (random.below(LATE) == 0).then(|| random.up_to(lateness))?
+        };
+        let _time = handle.enter();
+        Some(Box::pin(tokio::time::sleep(by)))
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct MachinePlan {
     pub(crate) tasks: u16,
     /// So many thousandths of a second its clock counts in each second.
     pub(crate) speed: u32,
+    /// How late its tasks run now and then.
+    pub(crate) lateness: Duration,
 }
 
 /// What is left out of the world of a seed.
@@ -87,6 +89,10 @@ impl Plan {
         let wrong_clocks = rng.u32(..4) == 0;
         let machines = (0..slots).map(|slot| MachinePlan::new(slot, &mut rng, wrong_clocks));
         let mut machines: Vec<MachinePlan> = machines.collect();
+        let mut busy = Rng::with_seed(seed ^ BUSY);
+        if busy.bool() {
+            machines.iter_mut().for_each(|machine| machine.lateness = ms(busy.u64(0..=LATEST)));
+        }
         let (names, rest) = (Names::new(rng.u16(13..=30)), ms(rng.u64(1..6)));
         let mut time = ms(rng.u64(8_000..30_000));
         let mut faults = nemesis::plan(&mut rng, time);
@@ -127,6 +133,8 @@ impl Plan {
     pub(crate) fn bounds(&self) -> Bounds {
         let round_trips = self.machines.iter().map(|machine| nanos(machine.round_trip()));
         let round_trip = round_trips.max().unwrap_or(0) + TICK;
+        let lateness = self.machines.iter().map(|machine| nanos(machine.lateness)).max();
+        let machines_lateness = lateness.unwrap_or(0);
         Bounds {
             prompt: 12 * round_trip + 100 * MS,
             room: nanos(COMMAND_TIMEOUT / 4),
@@ -134,7 +142,7 @@ impl Plan {
             // A call may have to wait until there is a connection, which takes four, and until an
             // earlier release of its handle was answered.
             apart: 6 * round_trip,
-            late: 2 * TICK,
+            late: 2 * (TICK + machines_lateness),
             permille: if self.machines.iter().all(|one| one.speed == 1000) { 0 } else { WRONG },
             aftermath: 6 * round_trip + 60 * MS,
             before_close: 2 * round_trip,
@@ -169,6 +177,12 @@ const TICK: u64 = MS;
 /// By so many thousandths clocks may go wrong: less than the margin of 1 %.
 const WRONG: u64 = 8;
 
+/// In every other world machines are busy.
+const BUSY: u64 = 0x6275_7379;
+
+/// By so many milliseconds their tasks run late at most.
+const LATEST: u64 = 8;
+
 /// Of the requests and answers that can be under way for one call.
 const BYTES_OF_CALL: u64 = 800;
 
@@ -191,7 +205,7 @@ impl MachinePlan {
         };
         let wrong = rng.u32(0..=2 * WRONG as u32);
         let speed = if wrong_clock { 1000 - WRONG as u32 + wrong } else { 1000 };
-        Self { slot, distance, tasks: rng.u16(2..=12), speed }
+        Self { slot, distance, tasks: rng.u16(2..=12), speed, lateness: Duration::ZERO }
     }
 
     /// There and back, at most. Each way takes whole milliseconds.
@@ -199,7 +213,8 @@ impl MachinePlan {
         let Distance { each_way, jitter, bandwidth } = self.distance;
         let calls = u64::from(self.tasks) + 8;
         let queued = bandwidth.map_or(0, |bandwidth| calls * BYTES_OF_CALL * 1_000_000 / bandwidth);
-        let way = nanos(each_way + jitter).next_multiple_of(TICK);
+        // A task that writes or reads, and the one that asked, may both run late.
+        let way = nanos(each_way + jitter + 2 * self.lateness).next_multiple_of(TICK);
         Duration::from_nanos(2 * way) + Duration::from_micros(queued)
     }
 }

@@ -132,6 +132,7 @@ impl<'a> World<'a> {
         let mut rng = Rng::with_seed(self.plan.seed ^ own);
         let machine = Machine::new(&self.network, number as u64, rng.u64(..));
         machine.set_speed(of_slot.speed);
+        machine.set_lateness(of_slot.lateness);
         self.network.set_distance_of(&machine, self.server, of_slot.distance);
         let member =
             Member::start(machine, number, of_slot, rng.u64(..), self.plan, self.around.clone());

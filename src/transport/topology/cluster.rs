@@ -125,7 +125,7 @@ impl Cluster {
         let address = (host.to_owned(), port);
         let node = map.node(address.clone(), |address| self.make(address)).ok()?;
         if for_good {
-            map.assign(slot, &node);
+            map.assign(slot, &node, clock::now());
             drop(map);
             self.refresh();
             self.changed.send();
@@ -146,8 +146,9 @@ impl Cluster {
         router: &Router,
         deadline: Instant,
     ) -> RedisResult<()> {
+        let asked_at = clock::now();
         let view = clock::timeout_at(deadline, self.view(Vec::new(), &router.dialer));
-        self.take(view.await.map_err(io::Error::from)??, router);
+        self.take(view.await.map_err(io::Error::from)??, asked_at, router);
         Ok(())
     }
 
@@ -157,10 +158,11 @@ impl Cluster {
         loop {
             self.amiss.notified().await;
             let known = self.nodes().iter().map(|node| node.info()).collect();
+            let asked_at = clock::now();
             match self.view(known, &router.dialer).await {
                 Ok(view) => {
                     reported = false;
-                    self.take(view, router);
+                    self.take(view, asked_at, router);
                     router.connect_to_new();
                 }
                 Err(error) => {
@@ -178,12 +180,13 @@ impl Cluster {
 
     /// As in Redisson, the first node that answers decides how releases are published, because waiters
     /// have to listen there.
-    fn take(&self, view: View, router: &Router) {
+    fn take(&self, view: View, asked_at: Instant, router: &Router) {
         if self.is_unknown() {
             self.sharded.store(view.sharded, Ordering::Relaxed);
         }
         let now = clock::now();
-        let gone = self.map.write().replace(view.ranges, now, |address| self.make(address));
+        let make = |address: &_| self.make(address);
+        let gone = self.map.write().replace(view.ranges, asked_at, now, make);
         self.changed.send();
         for node in gone.unwrap_or_default() {
             router.events.server_replaced(node.number);

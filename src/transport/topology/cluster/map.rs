@@ -28,13 +28,16 @@ pub(super) struct Map<N> {
     nodes: BTreeMap<Address, Arc<N>>,
     /// When an `ASK` last led to a node.
     ask_redirects: BTreeMap<Address, Instant>,
+    /// When a `MOVED` led to the node of a slot, since the last report.
+    moved: BTreeMap<u16, Instant>,
     slots: Vec<Option<Arc<N>>>,
 }
 
 impl<N> Default for Map<N> {
     fn default() -> Self {
         let slots = vec![None; usize::from(SLOTS)];
-        Self { nodes: BTreeMap::new(), ask_redirects: BTreeMap::new(), slots }
+        let (nodes, ask_redirects, moved) = Default::default();
+        Self { nodes, ask_redirects, moved, slots }
     }
 }
 
@@ -65,17 +68,20 @@ impl<N> Map<N> {
         self.ask_redirects.insert(address, now);
     }
 
-    pub(super) fn assign(&mut self, slot: u16, node: &Arc<N>) {
+    /// A `MOVED` says that the slot is at that node.
+    pub(super) fn assign(&mut self, slot: u16, node: &Arc<N>, now: Instant) {
         if let Some(owner) = self.slots.get_mut(usize::from(slot)) {
             *owner = Some(node.clone());
+            self.moved.insert(slot, now);
         }
     }
 
-    /// Takes over what a node reports of all slots. Returns the nodes that have none any more,
-    /// and to which no `ASK` has led for a while.
+    /// Takes over what a node reports of all slots, which was asked at `asked_at`. What a `MOVED` has said since is newer.
+    /// Returns the nodes that have no slot any more, and to which no `ASK` has led for a while.
     pub(super) fn replace<E>(
         &mut self,
         ranges: Vec<Range>,
+        asked_at: Instant,
         now: Instant,
         mut make: impl FnMut(&Address) -> Result<N, E>,
     ) -> Result<Vec<Arc<N>>, E> {
@@ -85,6 +91,14 @@ impl<N> Map<N> {
             let node = self.node(primary.clone(), &mut make)?;
             slots[usize::from(first)..=usize::from(last)].fill(Some(node.clone()));
             nodes.insert(primary, node);
+        }
+        self.moved.retain(|_, at| *at >= asked_at);
+        for slot in self.moved.keys().map(|slot| usize::from(*slot)) {
+            slots[slot].clone_from(&self.slots[slot]);
+            let is_its =
+                |node: &Arc<N>| slots[slot].as_ref().is_some_and(|its| Arc::ptr_eq(its, node));
+            let its = self.nodes.iter().find(|(_, node)| is_its(node));
+            nodes.extend(its.map(|(address, node)| (address.clone(), node.clone())));
         }
         self.ask_redirects.retain(|_, at| now < *at + ASK_KEPT_FOR);
         let mut gone = Vec::new();
@@ -148,13 +162,22 @@ mod tests {
     }
 
     fn replace_at(map: &mut Map<String>, ranges: &[(u16, u16, &str)], now: Instant) -> Vec<String> {
+        replace_asked(map, ranges, now, now)
+    }
+
+    fn replace_asked(
+        map: &mut Map<String>,
+        ranges: &[(u16, u16, &str)],
+        asked_at: Instant,
+        now: Instant,
+    ) -> Vec<String> {
         let range = |(first, last, host): &(u16, u16, &str)| Range {
             first: *first,
             last: *last,
             primary: ((*host).to_owned(), 7),
         };
         let make = |(host, _): &Address| Ok::<_, ()>(host.clone());
-        let gone = map.replace(ranges.iter().map(range).collect(), now, make).unwrap();
+        let gone = map.replace(ranges.iter().map(range).collect(), asked_at, now, make).unwrap();
         gone.iter().map(|node| node.to_string()).collect()
     }
 
@@ -201,7 +224,7 @@ mod tests {
         );
 
         let c = map.node(("c".into(), 7), |(host, _)| Ok::<_, ()>(host.clone())).unwrap();
-        map.assign(50, &c);
+        map.assign(50, &c, clock::now() - Duration::from_secs(1));
         assert_eq!((owner(&map, 49), owner(&map, 50)), (Some("a"), Some("c")));
         assert_eq!(map.nodes().count(), 3);
 
@@ -209,6 +232,21 @@ mod tests {
         assert_eq!(replace(&mut map, &[(0, 199, "a")]), ["b", "c"]);
         assert!(Arc::ptr_eq(map.owner(150).unwrap(), &kept), "a node stays what it is");
         assert_eq!(map.nodes().count(), 1);
+    }
+
+    #[test]
+    fn what_a_redirect_says_is_newer_than_a_report_that_was_asked_for_before_it() {
+        let mut map = Map::default();
+        let (asked_at, second) = (clock::now(), Duration::from_secs(1));
+        replace_at(&mut map, &[(0, 99, "a")], asked_at);
+        let b = map.node(("b".into(), 7), |(host, _)| Ok::<_, ()>(host.clone())).unwrap();
+        map.assign(50, &b, asked_at + second);
+        let now = asked_at + 2 * second;
+        assert_eq!(replace_asked(&mut map, &[(0, 99, "a")], asked_at, now), [""; 0]);
+        assert_eq!((owner(&map, 49), owner(&map, 50)), (Some("a"), Some("b")));
+        assert_eq!(map.nodes().count(), 2, "it has requests under way");
+        assert_eq!(replace_asked(&mut map, &[(0, 99, "a")], now, now), ["b"]);
+        assert_eq!(owner(&map, 50), Some("a"));
     }
 
     #[test]

@@ -226,8 +226,9 @@ impl Handoffs {
     ) -> Result<Result<Prolonged, (Loss, bool)>, Error> {
         let names = &possession.names;
         let server = call.router.movable_server_of(names.key());
-        // Not if this client is about to unsubscribe: then a listener is another client.
-        let listens = self.waiters.stays_subscribed(names);
+        // Not if this client is about to unsubscribe: then a listener is another client. One whose last waiter leaves
+        // unsubscribes on another connection, maybe before this.
+        let listens = !prolong.retains() && self.waiters.stays_subscribed(names);
         let entry = self.queue_entry(names, prolong.is_ahead());
         let sent = clock::now();
         let Prolong { count, lease, tokens, .. } = prolong;

@@ -60,6 +60,8 @@ pub(crate) struct Prolong {
     hold: Option<HoldId>,
     /// The lock is handed to a waiter once Redis has heard of it.
     ahead: bool,
+    /// The key stays with no handle inside.
+    retains: bool,
     /// How many callers it confirms that their hold was there.
     pub(crate) confirms: usize,
 }
@@ -67,13 +69,17 @@ pub(crate) struct Prolong {
 impl Prolong {
     /// The key stays for so long, with no handle inside.
     pub(crate) fn retaining(lease: Duration) -> Self {
-        Self { count: 1, lease, ..Self::default() }
+        Self { count: 1, lease, retains: true, ..Self::default() }
     }
 
     /// For a lock that is to be handed to a waiter: the key stays for the lease of that one, and the client draws
     /// so many tokens, if the waiter needs one.
     pub(crate) fn ahead(lease: Duration, tokens: u32) -> Self {
-        Self { tokens, ahead: true, ..Self::retaining(lease) }
+        Self { count: 1, lease, tokens, ahead: true, ..Self::default() }
+    }
+
+    pub(crate) fn retains(&self) -> bool {
+        self.retains
     }
 
     pub(crate) fn is_ahead(&self) -> bool {
@@ -318,7 +324,7 @@ impl HoldState {
         handed.place_unsaid = false;
         self.shortens(lease, now);
         self.asks();
-        Some(Prolong { count, lease, tokens, hold, ahead: false, confirms })
+        Some(Prolong { count, lease, tokens, hold, ahead: false, retains: false, confirms })
     }
 
     /// The client's thread has given up: the next hand-off asks it again.

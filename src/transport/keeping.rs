@@ -145,8 +145,11 @@ impl Supervisor {
                     router.is_not_primary(connection.server());
                     io::Error::other("the server is a replica").into()
                 }
+                // The client may have hung up by now: either this sees it, or that finds the connection.
                 Some(Ok((connection, Role::Primary)))
-                    if runtime_slot.install(&connection, begun, |server| node.is_at(server)) =>
+                    if runtime_slot.install(&connection, begun, |server| {
+                        node.is_at(server) && !is_unneeded(&node, &runtime_slot)
+                    }) =>
                 {
                     router.log_answer(connection.server(), begun);
                     if was_connected {

@@ -259,8 +259,9 @@ impl Sentinels {
         let left = self.primary.moves_to(info);
         drop(reports);
         router.events.primary_changed(&name);
-        self.changes.fetch_add(1, Ordering::Relaxed);
+        // Before the number: with the new one no answer of the earlier server counts as one of the new server.
         router.leave(left.unwrap_or_default());
+        self.changes.fetch_add(1, Ordering::Relaxed);
         self.changed.send();
     }
 

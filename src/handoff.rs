@@ -227,7 +227,7 @@ impl Handoffs {
         let names = &possession.names;
         let server = call.router.movable_server_of(names.key());
         // Not if this client is about to unsubscribe: then a listener is another client. One whose last waiter leaves
-        // unsubscribes on another connection, maybe before this.
+        // unsubscribes on another connection, maybe before this. A message to this client has its head ask once.
         let listens = !prolong.retains() && self.waiters.stays_subscribed(names);
         let entry = self.queue_entry(names, prolong.is_ahead());
         let sent = clock::now();

@@ -184,7 +184,8 @@ pub(crate) struct HoldState {
     until: Option<Instant>,
     /// The first hold of the handle inside has a default lease.
     is_default: bool,
-    /// How often Redis was asked for a shorter lease: the answer to a renewal from before says nothing of that.
+    /// How often Redis was asked for a lease that is shorter than before and than a default one: the answer to a renewal
+    /// from before says nothing of that.
     shortened: u32,
     /// The fencing token of the handle inside, and those for the next ones.
     token: Option<FencingToken>,
@@ -329,11 +330,11 @@ impl HoldState {
         self.until = self.until.max(Some(until));
     }
 
-    /// Redis is asked to keep the key no longer than that from now on.
-    fn shortens(&mut self, lease: Duration, now: Instant) {
+    /// Redis is asked to keep the key no longer than that from now on. `below_default`: a renewal asks for more.
+    fn shortens(&mut self, lease: Duration, below_default: bool, now: Instant) {
         let millis = lease.as_millis() as u64;
         if millis < self.lease {
-            self.shortened += 1;
+            self.shortened += u32::from(below_default);
             // Whether Redis hears of it is not known yet.
             self.rare().kept_until = self.kept_until();
         }

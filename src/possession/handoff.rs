@@ -322,7 +322,7 @@ impl HoldState {
         let hold = handed.unwritten.map(|unwritten| unwritten.hold);
         let confirms = handed.confirms.len();
         handed.place_unsaid = false;
-        self.shortens(lease, now);
+        self.shortens(lease, lease < config.watchdog_timeout, now);
         self.asks();
         Some(Prolong { count, lease, tokens, hold, ahead: false, retains: false, confirms })
     }

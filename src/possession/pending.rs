@@ -88,7 +88,7 @@ impl HoldState {
             if self.is_of_one_handle() {
                 self.rare().kept_until = self.kept_until();
             }
-            self.shortens(pending.lease, now);
+            self.shortens(pending.lease, pending.shortens, now);
         }
         if pending.shortens {
             self.rare().shortening += 1;

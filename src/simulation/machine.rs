@@ -168,7 +168,7 @@ impl Machine {
         MachineRuntime { machine, number }
     }
 
-    /// Has each of its tasks run late now and then, by up to so much, as beside others that keep its processors busy:
+    /// Has each of its tasks run late now and then, by up to so many whole milliseconds, as beside others that keep its processors busy:
     /// what came in one order may be processed in another.
     pub fn set_lateness(&self, lateness: Duration) {
         let micros = u64::try_from(lateness.as_micros()).unwrap_or(u64::MAX);

@@ -159,6 +159,9 @@ impl Supervisor {
                 }
                 Some(Ok((connection, Role::Primary))) => {
                     connection.record().carried_no_request();
+                    if is_unneeded(&node, &runtime_slot) {
+                        return None;
+                    }
                     moved()
                 }
                 None => moved(),

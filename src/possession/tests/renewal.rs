@@ -182,6 +182,27 @@ fn a_renewal_that_is_heard_of_after_the_lease_was_shortened_lets_no_next_hold_be
     }
 }
 
+/// One after the other, each with what is left of the longest lease: Redis keeps the key for longer than a renewal asks for.
+#[test]
+fn a_renewal_counts_beside_nested_releases_under_a_lease_that_is_longer() {
+    let mut story = Story::new();
+    let _outer = story.grant(HOUR.into());
+    let (_, validity) = story.grant(Lease::Watchdog);
+    let nested = [(); 3].map(|()| story.grant(Lease::Watchdog));
+    story.now += WATCHDOG / 3;
+    for (hold, _) in nested {
+        let Renewal::Due { shortened, .. } = story.renewal(ME) else { panic!("it is due") };
+        let sent = story.now;
+        story.now += MS;
+        let pending = story.give_back(hold).unwrap();
+        story.holds().release_sent(pending, story.now);
+        story.holds().release_confirmed(pending);
+        assert!(story.holds().renewed(shortened, sent, WATCHDOG, story.now));
+        assert_eq!(validity.check(story.now), Some(valid_until(sent, WATCHDOG)));
+        story.now += WATCHDOG / 3;
+    }
+}
+
 /// A request for the long lease is sent, and not answered: whether Redis has executed the renewal before the one for the
 /// shorter lease is as unknown as before.
 #[test]

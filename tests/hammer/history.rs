@@ -317,7 +317,8 @@ impl History {
 
     /// When each possession began at the latest: when the first call did that was granted it, or when a
     /// later one of its client was granted, for a client counts them as it asks. So one is known, too,
-    /// that was granted to a call that had given up, and handed on.
+    /// that was granted to a call that had given up, and handed on. If no later one says that, and the guard is valid for
+    /// less than what was asked for, it may have begun at any time before.
     fn beginnings(&self) -> HashMap<(Owner, u16), u64> {
         let mut began: HashMap<(Owner, u16), u64> = HashMap::new();
         // Redis makes numbers, too, for what it grants by itself.
@@ -339,6 +340,15 @@ impl History {
             let first = began.entry((grant.owner, grant.key)).or_insert(later);
             *first = grant.inv.min(*first);
         }
+        // The first of its possession that is known was handed it.
+        let mut known: HashMap<(Owner, u16), u64> = HashMap::new();
+        for grant in self.grants() {
+            let first = known.entry((grant.owner, grant.key)).or_insert(grant.inv);
+            *first = grant.inv.min(*first);
+        }
+        let handed =
+            |grant: &&Acquire| grant.in_the_air() && known[&(grant.owner, grant.key)] == grant.inv;
+        began.extend(self.grants().filter(handed).map(|grant| ((grant.owner, grant.key), 0)));
         began
     }
 

@@ -32,6 +32,7 @@ pub(crate) fn all() -> Vec<Trial> {
         exclusion::trials::who_has_a_lock_from_one_whose_key_was_deleted_never_had_it,
         exclusion::trials::who_was_handed_a_lock_whose_key_had_been_deleted_never_had_it,
         exclusion::trials::who_was_handed_what_a_call_that_gave_up_had_before_the_deletion_never_had_it,
+        exclusion::trials::who_was_handed_less_than_it_asked_for_may_have_it_from_before_the_deletion,
         exclusion::trials::who_deletes_a_key_breaks_exclusion_by_definition,
         tokens::trials::tokens_that_grow_are_in_order,
         tokens::trials::tokens_of_calls_at_the_same_time_may_cross,

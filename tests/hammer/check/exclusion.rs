@@ -158,6 +158,21 @@ pub(crate) mod trials {
         assert!(overlaps(10, GRANTED + 9), "Redis has made that number");
     }
 
+    pub(crate) fn who_was_handed_less_than_it_asked_for_may_have_it_from_before_the_deletion() {
+        let overlaps = |valid: u64, deleted_at: u64| {
+            let mut handed = held(0, 30);
+            (handed.handle.1, handed.inv, handed.owner.1) = (2, 29 * MS, 8);
+            (handed.deadline, handed.deadline_high) = (valid * MS, valid * MS);
+            let mut history = history(vec![handed, held(1, 40)]);
+            history.faults.push(deleted(deleted_at));
+            history.finish();
+            !check(&history).is_empty()
+        };
+        assert!(!overlaps(900, 15));
+        assert!(overlaps(900, 990), "that was later");
+        assert!(overlaps(1030, 15), "it asked Redis itself");
+    }
+
     pub(crate) fn who_deletes_a_key_breaks_exclusion_by_definition() {
         let mut history = history(vec![held(0, 10), held(1, 30)]);
         history.faults.push(deleted(20));

@@ -31,7 +31,7 @@ struct Inner {
     network: Network,
     random: Mutex<Random>,
     runtimes: AtomicU64,
-    /// How late its tasks run at most, in microseconds.
+    /// How late its tasks run at most, in milliseconds.
     lateness: AtomicU64,
     state: Mutex<State>,
     /// The tasks of each runtime that can end; `None` if it has ended.
@@ -168,11 +168,11 @@ impl Machine {
         MachineRuntime { machine, number }
     }
 
-    /// Has each of its tasks run late now and then, by up to so many whole milliseconds, as beside others that keep its processors busy:
-    /// what came in one order may be processed in another.
+    /// Has each of its tasks run late now and then, by up to so many whole milliseconds, as beside others that keep its
+    /// processors busy: what came in one order may be processed in another.
     pub fn set_lateness(&self, lateness: Duration) {
-        let micros = u64::try_from(lateness.as_micros()).unwrap_or(u64::MAX);
-        self.inner.lateness.store(micros, Ordering::Relaxed);
+        let millis = u64::try_from(lateness.as_millis()).unwrap_or(u64::MAX);
+        self.inner.lateness.store(millis, Ordering::Relaxed);
     }
 
     /// Stops its tasks. Its connections stay, and time goes on.
@@ -310,7 +310,7 @@ impl simulated::Machine for Inner {
     }
 
     fn late(&self) -> Option<BoxFuture<()>> {
-        let lateness = Duration::from_micros(self.lateness.load(Ordering::Relaxed));
+        let lateness = Duration::from_millis(self.lateness.load(Ordering::Relaxed));
         let handle = self.network.handle().filter(|_| !lateness.is_zero())?;
         let by = {
             let random = &mut *self.random.lock();

@@ -136,20 +136,8 @@ impl Supervisor {
             let (router, node, runtime_slot) = self.all()?;
             let was_connected = !runtime_slot.dial_time().is_zero();
             let error = match dialed {
-                Some(Ok((connection, _))) if is_unneeded(&node, &runtime_slot) => {
-                    connection.record().carried_no_request();
-                    return None;
-                }
-                Some(Ok((connection, Role::Replica))) => {
-                    connection.record().carried_no_request();
-                    router.is_not_primary(connection.server());
-                    io::Error::other("the server is a replica").into()
-                }
-                // The client may have hung up by now: either this sees it, or that finds the connection.
                 Some(Ok((connection, Role::Primary)))
-                    if runtime_slot.install(&connection, begun, |server| {
-                        node.is_at(server) && !is_unneeded(&node, &runtime_slot)
-                    }) =>
+                    if installs(&node, &runtime_slot, &connection, begun) =>
                 {
                     router.log_answer(connection.server(), begun);
                     if was_connected {
@@ -157,12 +145,18 @@ impl Supervisor {
                     }
                     return Some(connection);
                 }
-                Some(Ok((connection, Role::Primary))) => {
+                Some(Ok((connection, role))) => {
                     connection.record().carried_no_request();
                     if is_unneeded(&node, &runtime_slot) {
                         return None;
                     }
-                    moved()
+                    match role {
+                        Role::Primary => moved(),
+                        Role::Replica => {
+                            router.is_not_primary(connection.server());
+                            io::Error::other("the server is a replica").into()
+                        }
+                    }
                 }
                 None => moved(),
                 Some(Err(error)) => {
@@ -195,6 +189,18 @@ impl Drop for Supervisor {
             runtime_slot.has_no_supervisor();
         }
     }
+}
+
+/// Whether the new connection is in use from now on. The client may have hung up by now: either this sees it, or that
+/// finds the connection.
+fn installs(
+    node: &Node,
+    runtime_slot: &RuntimeSlot,
+    connection: &Connection,
+    begun: Instant,
+) -> bool {
+    let is_of_use = |server: &str| node.is_at(server) && !is_unneeded(node, runtime_slot);
+    runtime_slot.install(connection, begun, is_of_use)
 }
 
 /// Whether the node is out of use, and no call waits for its connection. One may have waited when that began: the

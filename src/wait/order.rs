@@ -84,7 +84,7 @@ impl Order {
     }
 
     /// Redis granted the lock to this client for `lease`. Returns when the next head asks. `recheck` says
-    /// that a message came meanwhile, which may announce a release after this grant.
+    /// that a reason to ask came meanwhile: a message may announce a release after this grant.
     pub(super) fn record_grant(
         &mut self,
         lease: Duration,

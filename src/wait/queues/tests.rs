@@ -329,11 +329,7 @@ fn a_call_that_begins_in_silence_waits_for_one_answer_and_one_that_waits_already
 fn a_call_that_is_never_polled_again_holds_up_nobody_with_its_first_request() {
     let mut story = Story::new();
     let [(first, one), (second, _)] = [story.join_only(), story.join_only()];
-    assert_eq!(story.step(first), WaitStep::Ask);
-    let passed_at = story.now + 3 * SECOND;
-    assert_eq!(story.step(second), WaitStep::Park(Some(passed_at)));
-    story.now = passed_at;
-    assert_eq!(story.step(second), WaitStep::Ask);
+    story.passes(first, second);
     story.refused(second);
     assert_eq!(story.step(second), story.longest_park());
     // It is polled at last.
@@ -353,8 +349,7 @@ fn a_lock_for_which_no_other_client_waits_is_never_left() {
     story.now += Duration::from_millis(10);
     assert!(story.at().begin_deferral(&names, None));
     story.at().record_release(&names, Some(0));
-    let deferral = story.queues.get(&names).and_then(|queue| queue.order.deferred_until(story.now));
-    assert_eq!(deferral, None, "no other client is left");
+    assert_eq!(story.deferral(), None, "no other client is left");
 }
 
 #[test]

@@ -42,12 +42,7 @@ fn a_message_that_prolongs_a_deferral_counts_for_a_request_from_before_it() {
 fn a_message_counts_for_each_request_that_is_under_way() {
     let mut story = Story::new();
     let [(first, _), (second, _)] = [story.join_only(), story.join_only()];
-    assert_eq!(story.step(first), WaitStep::Ask);
-    let passed_at = story.now + 3 * SECOND;
-    assert_eq!(story.step(second), WaitStep::Park(Some(passed_at)));
-    // It takes too long, so the next waiter is the head.
-    story.now = passed_at;
-    assert_eq!(story.step(second), WaitStep::Ask);
+    story.passes(first, second);
     let plan = story.plan();
     story.queues.subscriptions.confirm(&plan.subscribe[0], ON);
     story.message();
@@ -60,9 +55,7 @@ fn a_head_that_leaves_passes_its_reason_to_each_request_that_is_under_way() {
     let mut story = Story::new();
     let waiters = [story.join_only(), story.join_only(), story.join_only()];
     let [first, second, third] = waiters.map(|(ticket, _)| ticket);
-    assert_eq!(story.step(first), WaitStep::Ask);
-    story.now += 3 * SECOND;
-    assert_eq!(story.step(second), WaitStep::Ask);
+    story.passes(first, second);
     story.leave(second);
     story.refused(first);
     assert_eq!(story.step(third), WaitStep::Park(None));
@@ -87,10 +80,9 @@ fn a_message_counts_for_a_grant_whose_thread_read_the_clock_before_it() {
 #[test]
 fn a_deferral_that_a_message_prolongs_when_it_is_over_is_kept_for_a_request_from_before_it() {
     let (mut story, head) = asking_before_a_deferral();
-    let names = story.names.clone();
     story.now += SECOND;
     story.message();
-    let until = story.queues.get(&names).and_then(|queue| queue.order.deferred_until(story.now));
+    let until = story.deferral();
     assert!(until.is_some());
     story.refused(head);
     assert_eq!(story.step(head), WaitStep::Park(until), "another client has its turn");
@@ -100,8 +92,7 @@ fn a_deferral_that_a_message_prolongs_when_it_is_over_is_kept_for_a_request_from
 fn a_head_that_leaves_while_it_asks_forgets_no_deferral() {
     let (mut story, head) = asking_before_a_deferral();
     let (next, _) = story.join_only();
-    let names = story.names.clone();
-    let until = story.queues.get(&names).and_then(|queue| queue.order.deferred_until(story.now));
+    let until = story.deferral();
     story.leave(head);
     assert_eq!(story.step(next), WaitStep::Park(until));
 }
@@ -131,7 +122,7 @@ fn a_reason_counts_for_a_request_behind_the_head_which_is_never_polled_again() {
 #[test]
 fn a_grant_behind_the_head_that_is_over_by_then_takes_no_reason_from_the_head() {
     let (mut story, [older, asking], _) = passed_while_asking();
-    // Redis has granted the lock to the one behind, and somebody has freed it since.
+    // Redis has granted the lock to the one behind, and another client has freed it since by force.
     story.message();
     story.granted(asking);
     assert_eq!(story.step(older), WaitStep::Ask);

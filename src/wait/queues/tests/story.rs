@@ -127,6 +127,20 @@ impl Story {
         self.at().record_answer_on(names.channel(), asked_at);
     }
 
+    /// Until when this client defers.
+    pub(super) fn deferral(&self) -> Option<Instant> {
+        self.queues.get(&self.names)?.order.deferred_until(self.now)
+    }
+
+    /// The first request of the head takes too long, so the waiter behind it is the head, and asks.
+    pub(super) fn passes(&mut self, first: Ticket, second: Ticket) {
+        assert_eq!(self.step(first), WaitStep::Ask);
+        let passed_at = self.now + 3 * SECOND;
+        assert_eq!(self.step(second), WaitStep::Park(Some(passed_at)));
+        self.now = passed_at;
+        assert_eq!(self.step(second), WaitStep::Ask);
+    }
+
     pub(super) fn outage(&self) -> Option<Instant> {
         self.queues.get(&self.names)?.reach.outage(self.now)
     }

@@ -21,8 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
 fn nested_calls_hold_the_lock_twice_and_leave_it_free() {
-    let run = Run::of("nested", &[]);
-    run.must_succeed();
+    let run = Run::of("nested");
     assert_eq!(
         run.lines(),
         [
@@ -36,8 +35,7 @@ fn nested_calls_hold_the_lock_twice_and_leave_it_free() {
 
 #[test]
 fn a_lost_lock_stops_the_work() {
-    let run = Run::of("lost_lock", &[]);
-    run.must_succeed();
+    let run = Run::of("lost_lock");
     let lines = run.lines();
     assert!(lines[0].starts_with("removed 1 key after "), "{run:?}");
     let (before, after) = (number_in(lines[0], "after "), number_in(lines[1], "at page "));
@@ -48,8 +46,7 @@ fn a_lost_lock_stops_the_work() {
 
 #[test]
 fn a_trace_leads_through_two_services_to_the_wait_and_the_hold() {
-    let run = Run::of("traced_request", &[]);
-    run.must_succeed();
+    let run = Run::of("traced_request");
     let spans: Vec<Vec<&str>> =
         run.lines().into_iter().map(|line| line.split_whitespace().collect()).collect();
     let names: Vec<_> = spans.iter().map(|span| (span[0], span[1])).collect();
@@ -68,8 +65,7 @@ fn a_trace_leads_through_two_services_to_the_wait_and_the_hold() {
 #[test]
 fn a_late_write_corrupts_a_table_that_does_not_compare_tokens() {
     let server = Server::private().expect("a server");
-    let run = Run::new(program("fenced_write").env("REDIS_URL", server.url()));
-    run.must_succeed();
+    let run = Run::at(&server, "fenced_write");
     assert_eq!(
         run.lines(),
         [
@@ -86,8 +82,7 @@ fn a_late_write_corrupts_a_table_that_does_not_compare_tokens() {
 
 #[test]
 fn a_scheduled_job_is_run_by_one_instance_a_round() {
-    let run = Run::of("scheduled_job", &[]);
-    run.must_succeed();
+    let run = Run::of("scheduled_job");
     let lines = run.lines();
     for (line, round) in lines.iter().zip(1..=3) {
         assert!(line.starts_with(&format!("round {round}: instance ")), "{run:?}");
@@ -98,8 +93,7 @@ fn a_scheduled_job_is_run_by_one_instance_a_round() {
 #[test]
 fn a_refused_request_is_carried_out_later_and_once() {
     let server = Server::private().expect("a server");
-    let run = Run::new(program("delay_queue").env("REDIS_URL", server.url()));
-    run.must_succeed();
+    let run = Run::at(&server, "delay_queue");
     let lines = run.lines();
     let refused = number_in(lines[0], "40 requests for 4 accounts, ");
     assert!((1..=36).contains(&refused), "{run:?}");
@@ -117,8 +111,7 @@ fn a_refused_request_is_carried_out_later_and_once() {
 #[test]
 fn a_ticket_counter_serves_first_come_first_served_over_processes() {
     let server = Server::private().expect("a server");
-    let run = Run::new(program("ticket_counter").env("REDIS_URL", server.url()));
-    run.must_succeed();
+    let run = Run::at(&server, "ticket_counter");
     let lines = run.lines();
     // One counter in three was killed: those of the customers 3, 6, 9 and 12.
     let served = lines[1..9].iter().map(|line| number_in(line, "customer "));
@@ -131,8 +124,7 @@ fn a_ticket_counter_serves_first_come_first_served_over_processes() {
 
 #[test]
 fn a_web_service_says_busy_and_unavailable() {
-    let run = Run::of("axum_handler", &[]);
-    run.must_succeed();
+    let run = Run::of("axum_handler");
     assert_eq!(
         run.lines(),
         [
@@ -149,8 +141,7 @@ fn a_web_service_says_busy_and_unavailable() {
 #[cfg(unix)]
 fn a_process_that_is_told_to_stop_blocks_nobody_for_a_lease() {
     let server = Server::private().expect("a server");
-    let run = Run::new(program("shutdown").env("REDIS_URL", server.url()));
-    run.must_succeed();
+    let run = Run::at(&server, "shutdown");
     let lines = run.lines();
     assert_eq!(
         lines[..5],
@@ -180,8 +171,7 @@ fn a_private_server_is_no_other_that_took_its_port() {
 #[test]
 fn a_leader_that_stops_or_loses_the_lock_is_followed_by_another() {
     let server = Server::private().expect("a server");
-    let run = Run::new(program("leader").env("REDIS_URL", server.url()));
-    run.must_succeed();
+    let run = Run::at(&server, "leader");
     let lines = run.lines();
     let first = number_in(lines[0], "instance ");
     assert_eq!(
@@ -202,8 +192,7 @@ fn a_leader_that_stops_or_loses_the_lock_is_followed_by_another() {
 #[test]
 fn transfers_lose_no_money_and_do_not_wait_for_each_other() {
     let server = Server::private().expect("a server");
-    let run = Run::new(program("transfer").env("REDIS_URL", server.url()));
-    run.must_succeed();
+    let run = Run::at(&server, "transfer");
     let [transfers, wrong, ..] = run.row("without a lock")[..] else { panic!("{run:?}") };
     assert!(transfers == 300.0 && wrong > 0.0, "{run:?}");
     assert_eq!(run.row("with multi_lock")[..3], [300.0, 0.0, 400.0]);
@@ -214,8 +203,7 @@ fn transfers_lose_no_money_and_do_not_wait_for_each_other() {
 #[test]
 fn a_shared_configuration_is_torn_without_the_lock_and_not_with_it() {
     let server = Server::private().expect("a server");
-    let run = Run::new(program("shared_config").env("REDIS_URL", server.url()));
-    run.must_succeed();
+    let run = Run::at(&server, "shared_config");
     for (way, is_torn) in [("without a lock", true), ("with a lock", false)] {
         let [refreshes, reads, torn, _longest] = run.row(way)[..] else { panic!("{run:?}") };
         assert_eq!(refreshes, 40.0);
@@ -255,11 +243,11 @@ fn a_flash_sale_refuses_figures_that_make_no_sense() {
         (["--buyers", "many"], "invalid digit"),
         (["--buyers", "3"], "4 processes for 3 buyers"),
     ] {
-        let run = Run::of("flash_sale", &arguments);
+        let run = Run::new(program("flash_sale").args(arguments));
         assert_eq!(run.status.code(), Some(2), "{run:?}");
         assert!(run.err.contains(complaint) && run.out.is_empty(), "{run:?}");
     }
-    let help = Run::of("flash_sale", &["--help"]);
+    let help = Run::new(program("flash_sale").arg("--help"));
     help.must_succeed();
     for argument in ["--stock", "--processes", "--buyers", "REDIS_URL"] {
         assert!(help.out.contains(argument), "{help:?}");
@@ -356,8 +344,18 @@ struct Run {
 }
 
 impl Run {
-    fn of(name: &str, arguments: &[&str]) -> Self {
-        Self::new(program(name).args(arguments))
+    /// One that succeeds.
+    fn of(name: &str) -> Self {
+        let run = Self::new(&mut program(name));
+        run.must_succeed();
+        run
+    }
+
+    /// One that uses that server, and succeeds.
+    fn at(server: &Server, name: &str) -> Self {
+        let run = Self::new(program(name).env("REDIS_URL", server.url()));
+        run.must_succeed();
+        run
     }
 
     fn new(command: &mut Command) -> Self {

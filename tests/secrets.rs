@@ -321,6 +321,24 @@ async fn not_when_all_is_well_or_the_connection_is_cut() {
     wait_until("another try", SOON, || proxy.attempts() > before).await;
     proxy.refuse(false);
     release(guard).await;
+    // The user has another password for a while.
+    let password = |password: &str| {
+        server.ask::<()>(&["ACL", "SETUSER", "odd", "resetpass", &format!(">{password}")]);
+    };
+    password("another");
+    let refused = async {
+        loop {
+            proxy.cut_all();
+            match lock.is_locked().await {
+                Err(error) => break error,
+                Ok(_) => tokio::time::sleep(ms(10)).await,
+            }
+        }
+    };
+    let refused = soon("a refusal", refused).await;
+    assert_eq!(refused.kind(), ErrorKind::Server, "{refused}");
+    show_error(&refused);
+    password(ODD);
     drop(fenced_guard);
     soon("closing", client.close()).await;
     assert!(told().contains("redlatch"), "the library has said nothing at all");

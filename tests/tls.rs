@@ -101,6 +101,14 @@ impl Guarded {
         try_connect(self.client(None)).await.expect("connecting")
     }
 
+    /// A process that connects as [`connects_and_says_so`] does, and trusts that file.
+    fn child(&self, what: &str, file: &str) -> Child {
+        let file = self.dir.path().join(file);
+        let variables = [("SSL_CERT_FILE", file.to_str().expect("a path in UTF-8"))];
+        let role = format!("{what} {}", self.url());
+        Child::start_with("connects_and_says_so", &role, &variables)
+    }
+
     /// The connections that came by TLS.
     fn connections(&self) -> Vec<String> {
         let list: String = self.server.ask(&["CLIENT", "LIST"]);
@@ -172,10 +180,8 @@ async fn a_cut_is_ridden_out() {
     let waiting = tokio::spawn(async move { hold(&next).await });
     wait_until("it parks", SOON, || guarded.server.subscribers("cut") == 1).await;
     let before = guarded.connections();
-    let cut: u64 = ["normal", "pubsub"]
-        .map(|kind| guarded.server.ask::<u64>(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]))
-        .iter()
-        .sum();
+    let kill = |kind| guarded.server.ask::<u64>(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
+    let cut = kill("normal") + kill("pubsub");
     assert!(cut >= 2, "only {cut} connections were cut");
     wait_until("it parks again", SOON, || guarded.server.subscribers("cut") == 1).await;
     renewed(&guard).await;
@@ -229,8 +235,7 @@ async fn plain_text_is_refused_where_tls_is_spoken_and_the_other_way_round() {
     refused(soon("connecting", LockClient::connect(plain)).await, "");
     let port = guarded.server.port();
     let client = client_at(format!("rediss://{HOST}:{port}/"), &guarded.authority, None);
-    let timeout = ms(1_000);
-    let builder = LockClient::builder().client(client).command_timeout(timeout);
+    let builder = LockClient::builder().client(client).command_timeout(ms(1_000));
     refused(soon("connecting", builder.connect()).await, "");
 }
 
@@ -275,17 +280,11 @@ async fn connects_and_says_so() {
 
 async fn a_url_goes_by_the_systems_list_or_the_file_of_ssl_cert_file() {
     let guarded = Guarded::start();
-    let role = format!("plain {}", guarded.url());
-    let start = |file: &str| {
-        let file = guarded.dir.path().join(file);
-        fs::write(guarded.dir.path().join("other.pem"), Authority::new().pem).expect("a file");
-        let file = file.to_str().expect("a path in UTF-8");
-        Child::start_with("connects_and_says_so", &role, &[("SSL_CERT_FILE", file)])
-    };
-    let mut trusting = start("ca.pem");
+    let mut trusting = guarded.child("plain", "ca.pem");
     trusting.hear_that("connected true");
     assert!(trusting.ended().success());
-    let mut other = start("other.pem");
+    fs::write(guarded.dir.path().join("other.pem"), Authority::new().pem).expect("a file");
+    let mut other = guarded.child("plain", "other.pem");
     let said = other.hear();
     assert!(said.contains("could not connect") && said.contains("UnknownIssuer"), "{said}");
 }
@@ -297,10 +296,7 @@ async fn the_nodes_of_a_cluster_are_reached_by_tls_too() {
     guarded.server.ask::<()>(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
     let state = || guarded.server.ask::<String>(&["CLUSTER", "INFO"]);
     wait_until("a cluster", SOON, || state().contains("cluster_state:ok")).await;
-    let file = guarded.dir.path().join("ca.pem");
-    let variables = [("SSL_CERT_FILE", file.to_str().expect("a path in UTF-8"))];
-    let role = format!("cluster {}", guarded.url());
-    let mut child = Child::start_with("connects_and_says_so", &role, &variables);
+    let mut child = guarded.child("cluster", "ca.pem");
     child.hear_that("connected true");
     assert!(child.ended().success());
     assert!(guarded.server.calls("evalsha") >= 2, "it locked somewhere else");
@@ -308,11 +304,7 @@ async fn the_nodes_of_a_cluster_are_reached_by_tls_too() {
 
 async fn a_provider_that_the_program_has_chosen_is_kept() {
     let guarded = Guarded::start();
-    let file = guarded.dir.path().join("ca.pem");
-    let variables = [("SSL_CERT_FILE", file.to_str().expect("a path in UTF-8"))];
-    let role = format!("own {}", guarded.url());
-    let mut child = Child::start_with("connects_and_says_so", &role, &variables);
-    child.hear_that("connected false");
+    guarded.child("own", "ca.pem").hear_that("connected false");
 }
 
 /// Whether the server is built with TLS: if so it asks for a certificate.

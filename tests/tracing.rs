@@ -1,5 +1,6 @@
 //! What a program that collects `tracing` gets to see: a span for each acquisition, an event for
-//! whatever is worth one at a level that fits, silence on the hot path, and never a password.
+//! whatever is worth one at a level that fits, and silence on the hot path. That it is never a
+//! password is in `secrets.rs`.
 //!
 //! A client has a thread of its own, so one subscriber records the whole process, and the tests
 //! take turns.
@@ -17,7 +18,7 @@ mod spans;
 mod surprises;
 
 use std::collections::BTreeMap;
-use std::fmt::{Debug, Write};
+use std::fmt::Debug;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,7 +37,6 @@ type Fields = BTreeMap<String, String>;
 struct Entry {
     span: bool,
     level: Level,
-    target: String,
     name: String,
     fields: Fields,
 }
@@ -46,7 +46,6 @@ impl Entry {
         Self {
             span: metadata.is_span(),
             level: *metadata.level(),
-            target: metadata.target().to_owned(),
             name: metadata.name().to_owned(),
             fields,
         }
@@ -315,95 +314,6 @@ async fn a_renewal_that_fails_begins_an_outage_and_the_loss_that_follows_is_a_wa
         assert!(entries(|entry| entry.level == Level::ERROR).is_empty());
     })
     .await;
-}
-
-#[tokio::test]
-async fn the_release_of_a_dropped_guard_is_told_at_debug() {
-    alone(&[], async |server| {
-        let client = connect(server).await;
-        let lock = client.lock("dropped");
-        let guard = hold(&lock).await;
-        let owner = guard.owner().to_owned();
-        drop(guard);
-        let released = |entry: &Entry| entry.is_by(&owner) && entry.says("released");
-        let event = told("the release", released).await;
-        assert_eq!(event.level, Level::DEBUG, "{event:?}");
-        assert_eq!(entries(released).len(), 1);
-        assert!(!server.exists("dropped"), "told when it is done");
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_password_is_never_told() {
-    const SECRET: &str = "correct-horse-battery";
-    const WRONG: &str = "wrong-horse-battery";
-    let shown = Arc::new(Mutex::new(String::new()));
-    alone(&["--requirepass", SECRET], async |server| {
-        let show = |value: &dyn Debug| writeln!(shown.lock().unwrap(), "{value:?}").unwrap();
-        let proxy = Proxy::new(server);
-        let url = proxy.url(server);
-        assert!(url.contains(SECRET));
-        let builder = LockClient::builder().url(&url);
-        show(&builder);
-        let client = soon("connecting", builder.connect()).await.expect("connecting");
-        let lock = client.lock("secret");
-        // The client's own thread gets its connection by this.
-        drop(hold(&lock).await);
-        let released = |entry: &Entry| entry.field("name") == "secret" && entry.says("released");
-        let releases = || entries(released).len();
-        wait_until("the release", SOON, || releases() == 1).await;
-        let guard = hold(&lock).await;
-        show(&(&client, &lock, &guard));
-
-        // The connection is lost, cannot be made for a while, and is made again.
-        proxy.refuse(true);
-        proxy.cut_all();
-        drop(guard);
-        told("the outage", |entry| entry.says("Redis is unavailable")).await;
-        proxy.refuse(false);
-        told("the end", |entry| entry.says("Redis is available again")).await;
-        wait_until("the second release", SOON, || releases() == 2).await;
-
-        // The server has another password by now.
-        server.ask::<()>(&["CONFIG", "SET", "requirepass", "another"]);
-        let refused = within(SOON, "a refusal", async {
-            loop {
-                proxy.cut_all();
-                match lock.is_locked().await {
-                    Err(error) => break error,
-                    Ok(_) => tokio::time::sleep(ms(10)).await,
-                }
-            }
-        });
-        let refused = refused.await;
-        assert_eq!(refused.kind(), ErrorKind::Server, "{refused}");
-        show(&(&refused, refused.to_string()));
-        server.ask::<()>(&["CONFIG", "SET", "requirepass", SECRET]);
-
-        // A wrong one, no server, and an address that is none.
-        for url in [
-            server.url().replace(SECRET, WRONG),
-            format!("redis://user:{WRONG}@127.0.0.1:1/"),
-            format!("redis://user:{WRONG}@127.0.0.1:port/"),
-            format!("rodis://:{WRONG}@127.0.0.1/"),
-        ] {
-            let error = soon("a refusal", LockClient::connect(url)).await.expect_err("a bad url");
-            show(&(&error, error.to_string(), std::error::Error::source(&error)));
-        }
-        soon("closing", client.close()).await;
-    })
-    .await;
-    let mut everything = shown.lock().unwrap().clone();
-    let record = record();
-    for entry in record.iter() {
-        writeln!(everything, "{entry:?}").unwrap();
-    }
-    assert!(record.iter().any(|entry| entry.target.starts_with("redlatch")));
-    for secret in [SECRET, WRONG, "horse"] {
-        let told: Vec<&str> = everything.lines().filter(|line| line.contains(secret)).collect();
-        assert!(told.is_empty(), "{told:#?}");
-    }
 }
 
 #[tokio::test]

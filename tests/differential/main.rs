@@ -25,7 +25,7 @@ mod wanted;
 use std::env;
 
 use fastrand::Rng;
-use pair::{Difference, Pair, Real};
+use pair::{Pair, Real};
 use steps::Step;
 
 /// So many steps a run has, after which both servers begin anew.
@@ -39,7 +39,7 @@ fn setting(name: &str) -> Option<u64> {
 }
 
 /// Takes the steps at both. The difference, and at which step it was.
-fn run(real: &Real, steps: &[Step]) -> Option<(usize, Difference)> {
+fn run(real: &Real, steps: &[Step]) -> Option<(usize, String)> {
     let mut pair = Pair::new(real);
     steps.iter().enumerate().find_map(|(at, step)| pair.step(step).err().map(|what| (at, what)))
 }
@@ -67,12 +67,12 @@ fn shrunk(real: &Real, mut steps: Vec<Step>) -> Vec<Step> {
 
 /// The difference that a run has, in words.
 fn difference(real: &Real, seed: u64, steps: &[Step]) -> Option<String> {
-    let (at, Difference { what }) = run(real, steps)?;
+    let (at, what) = run(real, steps)?;
     real.lose_patience();
     let few = shrunk(real, steps[..=at].to_vec());
     let lines: Vec<String> = few.iter().map(|step| format!("  {step:?}")).collect();
     // One that does not come again is in the network.
-    let what = run(real, &few).map_or(format!("but not again\n{what}"), |(_, one)| one.what);
+    let what = run(real, &few).map_or(format!("but not again\n{what}"), |(_, what)| what);
     Some(format!("{}, REDLATCH_SEED={seed}, after\n{}\n{what}", real.name(), lines.join("\n")))
 }
 

@@ -52,12 +52,6 @@ pub(crate) struct Pair<'a> {
     came: u64,
 }
 
-/// What was different.
-#[derive(Debug)]
-pub(crate) struct Difference {
-    pub(crate) what: String,
-}
-
 impl Real {
     /// `None` where a clock cannot be set.
     pub(crate) fn start() -> Option<Self> {
@@ -148,9 +142,9 @@ impl<'a> Pair<'a> {
         let mut simulated = Simulated::new(settings);
         simulated.start(BEGIN);
         let mut pair = Self { real, simulated, connections: Vec::new(), now: BEGIN, came: 0 };
-        for connection in 0..=CONNECTIONS {
+        for _ in 0..=CONNECTIONS {
             let both = pair.connected();
-            pair.connections.insert(connection, both);
+            pair.connections.push(both);
         }
         pair
     }
@@ -187,8 +181,8 @@ impl<'a> Pair<'a> {
         both
     }
 
-    /// Does this to both. Fails if they answer differently.
-    pub(crate) fn step(&mut self, step: &Step) -> Result<(), Difference> {
+    /// Does this to both. Says what they answer differently, if they do.
+    pub(crate) fn step(&mut self, step: &Step) -> Result<(), String> {
         match step {
             Step::Later(micros) => {
                 let passes = Duration::from_micros(*micros);
@@ -197,18 +191,14 @@ impl<'a> Pair<'a> {
                 Ok(())
             }
             Step::Reconnect(connection) => {
-                self.reconnect(*connection);
+                let old = &self.connections[*connection];
+                let _ = old.real.shutdown(std::net::Shutdown::Both);
+                self.simulated.closed(self.now, old.simulated);
+                self.connections[*connection] = self.connected();
                 Ok(())
             }
             Step::Ask { connection, requests, cut } => self.ask(*connection, requests, *cut),
         }
-    }
-
-    fn reconnect(&mut self, connection: usize) {
-        let old = &self.connections[connection];
-        let _ = old.real.shutdown(std::net::Shutdown::Both);
-        self.simulated.closed(self.now, old.simulated);
-        self.connections[connection] = self.connected();
     }
 
     fn ask(
@@ -216,7 +206,7 @@ impl<'a> Pair<'a> {
         connection: usize,
         requests: &[Request],
         cut: Option<usize>,
-    ) -> Result<(), Difference> {
+    ) -> Result<(), String> {
         let bytes: Vec<u8> =
             requests.iter().flat_map(|request| self.filled(request).bytes()).collect();
         let (first, second) = bytes.split_at(cut.unwrap_or(bytes.len()).min(bytes.len()));
@@ -231,11 +221,13 @@ impl<'a> Pair<'a> {
         let likes: Vec<Like> = requests.iter().map(|request| request.like).collect();
         // Its answers first: then what others were to receive has been sent, too.
         self.compare(connection, &likes)?;
-        let others = (0..=CONNECTIONS).filter(|other| *other != connection);
-        others.into_iter().try_for_each(|other| self.compare(other, &[]))?;
-        let gone: Vec<usize> =
-            (0..=CONNECTIONS).filter(|one| self.connections[*one].is_closed).collect();
-        gone.into_iter().for_each(|one| self.connections[one] = self.connected());
+        let mut others = (0..=CONNECTIONS).filter(|other| *other != connection);
+        others.try_for_each(|other| self.compare(other, &[]))?;
+        for one in 0..=CONNECTIONS {
+            if self.connections[one].is_closed {
+                self.connections[one] = self.connected();
+            }
+        }
         Ok(())
     }
 
@@ -271,14 +263,14 @@ impl<'a> Pair<'a> {
         }
     }
 
-    fn compare(&mut self, connection: usize, likes: &[Like]) -> Result<(), Difference> {
+    fn compare(&mut self, connection: usize, likes: &[Like]) -> Result<(), String> {
         let both = &mut self.connections[connection];
         let expected = std::mem::take(&mut both.expected);
         let (mut at, mut simulated, mut real) = (0, Vec::new(), Vec::new());
         while at < expected.len() {
             let Some((value, length)) = parse(&expected[at..]) else {
                 let piece = String::from_utf8_lossy(&expected[at..]);
-                return Err(Difference { what: format!("simulated: a piece: {piece:?}") });
+                return Err(format!("simulated: a piece: {piece:?}"));
             };
             at += length;
             simulated.push(value);
@@ -294,21 +286,20 @@ impl<'a> Pair<'a> {
                 [] => "nothing".to_owned(),
                 [first, rest @ ..] => format!("{first:?} and {} more", rest.len()),
             };
-            let what = format!(
+            return Err(format!(
                 "connection {connection}, answer {} {likes:?}:\n  real:      {}\n  simulated: {}",
                 same + 1,
                 rest(&real),
                 rest(&simulated)
-            );
-            return Err(Difference { what });
+            ));
         }
         let more = if both.is_closed { both.read_to_end() } else { both.read_at_once() };
-        if let Some(more) = more {
-            let what =
-                format!("connection {connection}: simulated: nothing more\n  real:      {more}");
-            return Err(Difference { what });
+        match more {
+            None => Ok(()),
+            Some(more) => Err(format!(
+                "connection {connection}: simulated: nothing more\n  real:      {more}"
+            )),
         }
-        Ok(())
     }
 }
 

@@ -20,8 +20,11 @@ static LUA: LazyLock<Vec<(&str, Script, String)>> = LazyLock::new(|| {
     bodies.map(|(name, body)| (name, Script::new(&body), body)).collect()
 });
 
-/// Their calls: keys and arguments, as templates. `TOKEN` is left out as often as not, and `CHANNEL`
-/// and the others stand for the keys above.
+/// What each request about a queue says.
+const FAIR: &str = "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $many";
+
+/// Their calls: keys and arguments, as templates. `TOKEN` is left out as often as not; `FAIR` stands for the
+/// arguments above, and `CHANNEL` and the others for the keys.
 const CALLS: &[(&str, &str, &str)] = &[
     ("acquire", "LOCK ?TOKEN", "$owner $lease $count 3"),
     ("acquire", "LOCK ?TOKEN", "$owner $lease $count 3"),
@@ -40,37 +43,13 @@ const CALLS: &[(&str, &str, &str)] = &[
         "LOCK k1 TOKEN LOCK",
         "acquire $owner $lease $count fenced $other $lease 1 2 release $owner CHANNEL $publish",
     ),
-    (
-        "fair_acquire",
-        "LOCK QUEUE WAITING ?TOKEN",
-        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $many $owner $lease $count 2 $flag",
-    ),
-    (
-        "fair_acquire",
-        "LOCK QUEUE WAITING ?TOKEN",
-        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $many $owner $lease $count 2 $flag",
-    ),
-    (
-        "fair_release",
-        "LOCK QUEUE WAITING ?TOKEN",
-        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $many $owner",
-    ),
-    (
-        "fair_prolong",
-        "LOCK QUEUE WAITING TOKEN",
-        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $many $owner $count $lease 3",
-    ),
-    (
-        "fair_leave",
-        "LOCK QUEUE WAITING",
-        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $many",
-    ),
+    ("fair_acquire", "LOCK QUEUE WAITING ?TOKEN", "FAIR $owner $lease $count 2 $flag"),
+    ("fair_acquire", "LOCK QUEUE WAITING ?TOKEN", "FAIR $owner $lease $count 2 $flag"),
+    ("fair_release", "LOCK QUEUE WAITING ?TOKEN", "FAIR $owner"),
+    ("fair_prolong", "LOCK QUEUE WAITING TOKEN", "FAIR $owner $count $lease 3"),
+    ("fair_leave", "LOCK QUEUE WAITING", "FAIR"),
     ("fair_refresh", "LOCK QUEUE WAITING", "$client $term $age $ticket"),
-    (
-        "fair_force_unlock",
-        "LOCK QUEUE WAITING",
-        "$client $age $ticket $mode $term $grace CHANNEL $publish $flag $many",
-    ),
+    ("fair_force_unlock", "LOCK QUEUE WAITING", "FAIR"),
 ];
 
 /// The digest of a script.
@@ -195,6 +174,7 @@ pub(crate) fn request(chooser: &mut Chooser<'_>) -> Request {
     let (name, keys, args) = chooser.one_of(CALLS);
     let [keys, args] = [keys, args].map(|template| {
         let [lock, queue, waiting, token] = KEYS;
+        let template = template.replace("FAIR", FAIR);
         let template = template.replace("CHANNEL", "redisson_lock__channel:{lock}");
         let template = template.replace("LOCK", lock).replace("QUEUE", queue);
         let words = template.replace("WAITING", waiting).replace("TOKEN", token);

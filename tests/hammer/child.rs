@@ -62,7 +62,7 @@ async fn serve(assignment: &Assignment) {
         .collect();
     let (heir, left) = unbounded_channel();
     let others = [
-        tokio::spawn(runtimes::inherit(shared.clone(), seed, left)),
+        tokio::spawn(runtimes::inherit(seed, left)),
         tokio::spawn(shared.clone().close_now_and_then(!seed)),
     ];
     let of_runtimes = shared.clone();
@@ -83,14 +83,14 @@ async fn serve(assignment: &Assignment) {
     let runtimes = tokio::task::spawn_blocking(|| running.join());
     let runtimes = comes_home("thread of the runtimes", &path, runtimes).await;
     runtimes.expect("a thread of the hammer failed");
-    let kept = keep(&shared, kept);
+    let kept = keep(kept);
     println!("kept");
 
     assert_eq!(orders.recv().await.as_deref(), Some("end"));
     for mut hold in kept {
         // It may have been lost since, by a fault that was just over then.
-        hold.is_believed(&shared.log);
-        hold.drop_guard(&shared.log, How::Drop, drop);
+        hold.is_believed();
+        hold.drop_guard(How::Drop, drop);
     }
     shared.close_all().await;
 }
@@ -118,16 +118,14 @@ async fn open(assignment: &Assignment, log: Arc<Recorder>, stop: Stop) -> Shared
 }
 
 /// What of those holds is kept for the count at the server.
-pub(crate) fn keep(shared: &Shared, held: Vec<Hold>) -> Vec<Hold> {
+pub(crate) fn keep(held: Vec<Hold>) -> Vec<Hold> {
     // The client may be closed already, and then the watchdog does not keep it.
     let (mut kept, fleeting): (Vec<Hold>, Vec<Hold>) =
-        held.into_iter().partition(|hold| hold.client() < STEADY);
-    for hold in fleeting {
-        hold.drop_guard(&shared.log, How::Drop, drop);
-    }
+        held.into_iter().partition(|hold| hold.client < STEADY);
+    fleeting.into_iter().for_each(|hold| hold.drop_guard(How::Drop, drop));
     for hold in &mut kept {
-        hold.is_believed(&shared.log);
-        hold.put(&shared.log, Record { t: now(), event: Event::Kept, ..hold.base() });
+        hold.is_believed();
+        hold.put(Record { t: now(), event: Event::Kept, ..hold.base });
     }
     kept
 }

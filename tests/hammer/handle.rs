@@ -88,11 +88,11 @@ impl Several {
 pub(crate) struct Hold {
     /// There until the hold is given back.
     guard: Option<Guard>,
-    log: Arc<Recorder>,
+    pub(crate) log: Arc<Recorder>,
     /// The number of its client.
-    client: u32,
+    pub(crate) client: u32,
     /// What its records have in common, and the deadline that was read last.
-    base: Record,
+    pub(crate) base: Record,
     names: Several,
 }
 
@@ -121,29 +121,31 @@ macro_rules! either {
     };
 }
 
+/// Calls the lock as it was asked, and wraps the guard.
 macro_rules! call {
-    ($lock:expr, $ask:expr) => {
-        call!($lock, $ask, lock lock_with_lease try_lock try_lock_now)
+    ($lock:expr, $ask:expr, $guard:path) => {
+        call!($lock, $ask, $guard, lock lock_with_lease try_lock try_lock_now)
     };
-    ($lock:expr, $ask:expr, $waits:ident $with_lease:ident $tries:ident $now:ident) => {
+    ($lock:expr, $ask:expr, $guard:path, $waits:ident $with_lease:ident $tries:ident $now:ident) => {
         match $ask {
             Ask::Lock => $lock.$waits().await.map(Some),
             Ask::WithLease(lease) => $lock.$with_lease(lease).await.map(Some),
             Ask::Try(wait, lease) => $lock.$tries(wait, lease).await,
             Ask::Now => $lock.$now().await,
         }
+        .map(|guard| guard.map($guard))
     };
 }
 
 macro_rules! read {
-    ($lock:expr, $ask:expr) => {
-        call!($lock, $ask, read read_with_lease try_read try_read_now)
+    ($lock:expr, $ask:expr, $guard:path) => {
+        call!($lock, $ask, $guard, read read_with_lease try_read try_read_now)
     };
 }
 
 macro_rules! write {
-    ($lock:expr, $ask:expr) => {
-        call!($lock, $ask, write write_with_lease try_write try_write_now)
+    ($lock:expr, $ask:expr, $guard:path) => {
+        call!($lock, $ask, $guard, write write_with_lease try_write try_write_now)
     };
 }
 
@@ -233,48 +235,30 @@ impl Handle {
             // The call's future ends here, before that is written down.
         };
         cut_off.disarm();
-        match answer {
+        let (outcome, answer) = match answer {
             Some(Ok(Some(guard))) => {
-                let log = log.clone();
-                let names = self.names.clone();
-                let mut hold = Hold { guard: Some(guard), log, client: self.client, base, names };
-                let (t, _) = hold.look();
-                let token = hold.token().unwrap_or(0);
-                hold.base.token = token;
-                hold.note_owners();
-                let ret = Record { event: Event::AcquireRet, ..hold.base };
-                hold.names.put(&hold.log, Record { t, outcome: Outcome::Granted, ..ret });
-                Ok(Some(hold))
+                let (log, names) = (log.clone(), self.names.clone());
+                let hold = Hold { guard: Some(guard), log, client: self.client, base, names };
+                return Ok(Some(hold.granted()));
             }
-            Some(Ok(None)) => {
-                self.names.put(log, Record { t: now(), outcome: Outcome::Busy, ..ret });
-                Ok(None)
-            }
-            Some(Err(error)) => {
-                self.names.put(log, Record { t: now(), outcome: outcome(&error), ..ret });
-                Err(Some(error.kind()))
-            }
-            None => {
-                self.names.put(log, Record { t: now(), outcome: Outcome::Cancelled, ..ret });
-                Err(None)
-            }
-        }
+            Some(Ok(None)) => (Outcome::Busy, Ok(None)),
+            Some(Err(error)) => (outcome(&error), Err(Some(error.kind()))),
+            None => (Outcome::Cancelled, Err(None)),
+        };
+        self.names.put(log, Record { t: now(), outcome, ..ret });
+        answer
     }
 
     async fn call(&self, ask: Ask, reads: bool) -> Result<Option<Guard>, Error> {
         match &self.lock {
-            Of::Plain(lock) => call!(lock, ask).map(|guard| guard.map(Guard::Plain)),
-            Of::Fenced(lock) => call!(lock, ask).map(|guard| guard.map(Guard::Fenced)),
-            Of::Fair(lock) => call!(lock, ask).map(|guard| guard.map(Guard::Plain)),
-            Of::ReadWrite(lock) if reads => read!(lock, ask).map(|guard| guard.map(Guard::Read)),
-            Of::ReadWrite(lock) => write!(lock, ask).map(|guard| guard.map(Guard::Write)),
-            Of::FencedReadWrite(lock) if reads => {
-                read!(lock, ask).map(|guard| guard.map(Guard::FencedRead))
-            }
-            Of::FencedReadWrite(lock) => {
-                write!(lock, ask).map(|guard| guard.map(Guard::FencedWrite))
-            }
-            Of::Several(lock) => call!(lock, ask).map(|guard| guard.map(Guard::Several)),
+            Of::Plain(lock) => call!(lock, ask, Guard::Plain),
+            Of::Fenced(lock) => call!(lock, ask, Guard::Fenced),
+            Of::Fair(lock) => call!(lock, ask, Guard::Plain),
+            Of::ReadWrite(lock) if reads => read!(lock, ask, Guard::Read),
+            Of::ReadWrite(lock) => write!(lock, ask, Guard::Write),
+            Of::FencedReadWrite(lock) if reads => read!(lock, ask, Guard::FencedRead),
+            Of::FencedReadWrite(lock) => write!(lock, ask, Guard::FencedWrite),
+            Of::Several(lock) => call!(lock, ask, Guard::Several),
         }
     }
 
@@ -320,20 +304,14 @@ impl Hold {
         self.base.has(WATCHDOG)
     }
 
-    pub(crate) fn base(&self) -> Record {
-        self.base
-    }
-
-    /// The number of the client.
-    pub(crate) fn client(&self) -> u32 {
-        self.client
-    }
-
     fn guard(&self) -> &Guard {
         self.guard.as_ref().expect("not given back yet")
     }
 
-    fn note_owners(&mut self) {
+    /// Writes down that it is there, and what its guard says.
+    fn granted(mut self) -> Self {
+        let (t, _) = self.look();
+        self.base.token = self.token().unwrap_or(0);
         let guard = self.guard.as_ref().expect("not given back yet");
         (_, self.base.owner) = owner(either!(Guard, guard, guard => guard.owner()));
         if let Guard::Several(guard) = guard {
@@ -341,6 +319,9 @@ impl Hold {
                 (_, *number) = owner(id);
             }
         }
+        let (event, outcome) = (Event::AcquireRet, Outcome::Granted);
+        self.put(Record { t, event, outcome, ..self.base });
+        self
     }
 
     /// One of its names.
@@ -349,8 +330,8 @@ impl Hold {
         if all.is_empty() { self.base.key } else { all[rng.usize(..all.len())].0 }
     }
 
-    pub(crate) fn put(&self, log: &Recorder, record: Record) {
-        self.names.put(log, record);
+    pub(crate) fn put(&self, record: Record) {
+        self.names.put(&self.log, record);
     }
 
     fn token(&self) -> Option<u64> {
@@ -374,11 +355,11 @@ impl Hold {
     }
 
     /// Whether the hold may be believed, as code asks that is about to act on it.
-    pub(crate) fn is_believed(&mut self, log: &Recorder) -> bool {
+    pub(crate) fn is_believed(&mut self) -> bool {
         let (before, known) = (self.base.deadline, self.base.slack);
         let (t, believed) = self.look();
         let flags = self.base.flags | if believed { BELIEVED } else { 0 };
-        self.put(log, Record { t, event: Event::ValidRead, flags, ..self.base });
+        self.put(Record { t, event: Event::ValidRead, flags, ..self.base });
         if !believed {
             // What it said while it was believed stays the deadline.
             (self.base.deadline, self.base.slack) = (before, known);
@@ -387,14 +368,14 @@ impl Hold {
     }
 
     /// Completes when the lock is lost, and writes that down.
-    pub(crate) async fn lost(&self, log: &Recorder) {
+    pub(crate) async fn lost(&self) {
         either!(Guard, self.guard(), guard => guard.lost().await);
-        self.put(log, Record { t: now(), event: Event::LostNotice, ..self.base });
+        self.put(Record { t: now(), event: Event::LostNotice, ..self.base });
     }
 
     /// Blocks inside `run_until_lost`. If the value comes out, the library says that the hold was
     /// believed after `blocking` had ended.
-    pub(crate) async fn run_blocking(&self, log: &Recorder, blocking: impl Future<Output = ()>) {
+    pub(crate) async fn run_blocking(&self, blocking: impl Future<Output = ()>) {
         let work = async {
             blocking.await;
             now()
@@ -404,17 +385,17 @@ impl Hold {
             let flags = self.base.flags | BELIEVED;
             let record = Record { event: Event::ValidRead, how: How::Ran, flags, ..self.base };
             // It says nothing of a deadline.
-            self.put(log, Record { t, deadline: t, ..record });
+            self.put(Record { t, deadline: t, ..record });
         }
     }
 
     /// Gives the hold back, unless `giving_up` completes first; the release goes on all the same.
-    pub(crate) async fn unlock(mut self, log: &Recorder, giving_up: impl Future<Output = ()>) {
+    pub(crate) async fn unlock(mut self, giving_up: impl Future<Output = ()>) {
         let guard = self.guard.take().expect("not given back yet");
         let base = Record { how: How::Unlock, ..self.base };
-        self.put(log, Record { t: now(), event: Event::ReleaseInv, ..base });
+        self.put(Record { t: now(), event: Event::ReleaseInv, ..base });
         let ret = Record { event: Event::ReleaseRet, ..base };
-        let cut_off = CutOff::new(log, &self.names, ret);
+        let cut_off = CutOff::new(&self.log, &self.names, ret);
         let answer = {
             let call = async { either!(Guard, guard, guard => guard.unlock().await) };
             tokio::select! {
@@ -435,13 +416,13 @@ impl Hold {
             Some(Err(error)) => outcome(&error),
             None => Outcome::Cancelled,
         };
-        self.put(log, Record { t: now(), event: Event::ReleaseRet, outcome, ..base });
+        self.put(Record { t: now(), event: Event::ReleaseRet, outcome, ..base });
     }
 
     /// Drops the guard here, or wherever `to` takes it.
-    pub(crate) fn drop_guard(mut self, log: &Recorder, how: How, to: impl FnOnce(Dropped)) {
+    pub(crate) fn drop_guard(mut self, how: How, to: impl FnOnce(Dropped)) {
         let guard = self.guard.take().expect("not given back yet");
-        self.put(log, Record { t: now(), event: Event::GuardDrop, how, ..self.base });
+        self.put(Record { t: now(), event: Event::GuardDrop, how, ..self.base });
         to(Dropped(guard));
     }
 }

@@ -22,7 +22,7 @@ pub(crate) type Id = (u16, u32);
 /// Whom Redis knows by `<uuid>:<number>`.
 pub(crate) type Owner = (u128, u32);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct History {
     pub(crate) bounds: Bounds,
     pub(crate) processes: Vec<Process>,
@@ -62,7 +62,7 @@ pub(crate) struct Fates {
     pub(crate) never: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Process {
     pub(crate) log: Log,
     /// When it was seen to be dead, if it was killed.
@@ -93,7 +93,7 @@ impl Client {
 }
 
 /// One call that asks for a lock, and the hold that came of it if it was granted.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Acquire {
     pub(crate) id: Id,
     pub(crate) key: u16,
@@ -108,6 +108,7 @@ pub(crate) struct Acquire {
     pub(crate) ret: u64,
     pub(crate) outcome: Outcome,
     pub(crate) how: How,
+    /// For how long it waits: [`NEVER`] if without an end, 0 if it does not.
     pub(crate) wait: u64,
     pub(crate) lease: u64,
     pub(crate) watched: bool,
@@ -281,21 +282,6 @@ impl History {
         log.read(|record| fold.take(record))
     }
 
-    /// What was seen from outside of the processes.
-    pub(crate) fn without_calls(self) -> Self {
-        Self {
-            processes: Vec::new(),
-            acquires: Vec::new(),
-            writes: Vec::new(),
-            counts: Vec::new(),
-            forced: Vec::new(),
-            operations: 0,
-            of_read_write: 0,
-            of_several: 0,
-            ..self
-        }
-    }
-
     /// To be called when everything has been added.
     pub(crate) fn finish(&mut self) {
         let mut tampering: HashMap<u16, Vec<(u64, u64)>> = HashMap::new();
@@ -320,7 +306,6 @@ impl History {
     /// that was granted to a call that had given up, and handed on. If no later one says that, and the guard is valid for
     /// less than what was asked for, it may have begun at any time before.
     fn beginnings(&self) -> HashMap<(Owner, u16), u64> {
-        let mut began: HashMap<(Owner, u16), u64> = HashMap::new();
         // Redis makes numbers, too, for what it grants by itself.
         let drawn = |grant: &&Acquire| grant.owner.1 < GRANTED;
         let mut in_order: Vec<_> =
@@ -335,17 +320,15 @@ impl History {
             granted.entry(owner).or_insert(later);
             later = ret.min(later);
         }
-        for grant in self.grants() {
-            let later = granted.get(&grant.owner).copied().unwrap_or(NEVER);
-            let first = began.entry((grant.owner, grant.key)).or_insert(later);
-            *first = grant.inv.min(*first);
-        }
-        // The first of its possession that is known was handed it.
         let mut known: HashMap<(Owner, u16), u64> = HashMap::new();
         for grant in self.grants() {
             let first = known.entry((grant.owner, grant.key)).or_insert(grant.inv);
             *first = grant.inv.min(*first);
         }
+        let later = |owner: &Owner| granted.get(owner).copied().unwrap_or(NEVER);
+        let mut began: HashMap<(Owner, u16), u64> =
+            known.iter().map(|(of, first)| (*of, later(&of.0).min(*first))).collect();
+        // The first of its possession that is known was handed it.
         let handed =
             |grant: &&Acquire| grant.in_the_air() && known[&(grant.owner, grant.key)] == grant.inv;
         began.extend(self.grants().filter(handed).map(|grant| ((grant.owner, grant.key), 0)));
@@ -453,6 +436,12 @@ impl History {
         let killed = self.processes[process].killed?;
         let held_up = self.reaching(process).filter(|fault| fault.t0 <= killed);
         held_up.filter_map(|fault| fault.late).chain([killed]).max()
+    }
+
+    /// The process of that client.
+    pub(crate) fn process_of(&self, client: u128) -> Option<usize> {
+        let is_of = |process: &Process| process.clients.iter().any(|one| one.uuid == client);
+        self.processes.iter().position(is_of)
     }
 
     /// The clients that were closed, by their UUIDs.

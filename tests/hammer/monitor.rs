@@ -94,9 +94,6 @@ fn words(line: &str) -> Option<(u64, &str, Vec<&str>)> {
 
 /// For whom a script asks for which lock, says that it is there, or gives it back.
 pub(crate) fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a str, What)> {
-    let for_all = |key: &'a str, owners: &[&'a str]| -> Vec<_> {
-        owners.iter().map(|who| (key, *who, What::Asked)).collect()
-    };
     let is_number = |arg: &&str| arg.bytes().all(|byte| byte.is_ascii_digit());
     match (keys, args) {
         // Of several locks, all or none.
@@ -112,14 +109,10 @@ pub(crate) fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a
         (_, ["acquire" | "fenced" | "release", ..]) => {
             let (mut keys, mut args, mut all) = (keys, args, Vec::new());
             while let ([key, ..], [verb, who, ..]) = (keys, args) {
-                let (of_keys, of_args) = match *verb {
-                    "release" => (1, 4),
-                    "fenced" => (2, 5),
-                    _ => (1, 4),
-                };
-                let what = match *verb {
-                    "release" => What::GivenBack,
-                    _ => What::Asked,
+                let (of_keys, of_args, what) = match *verb {
+                    "release" => (1, 4, What::GivenBack),
+                    "fenced" => (2, 5, What::Asked),
+                    _ => (1, 4, What::Asked),
                 };
                 all.push((*key, *who, what));
                 keys = keys.get(of_keys..).unwrap_or_default();
@@ -150,53 +143,48 @@ pub(crate) fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a
         ([key], [who, channel, _]) if channel.starts_with("redisson_lock__") => {
             vec![(*key, *who, What::GivenBack)]
         }
-        ([key], [_, _, _]) | ([key, _], [_, _, _, _]) => for_all(key, &args[..1]),
+        ([key], [who, _, _]) | ([key, _], [who, _, _, _]) => vec![(*key, *who, What::Asked)],
         _ => Vec::new(),
     }
 }
 
 pub(crate) fn acquires_releases_and_writes_are_heard() {
     let names = Names::new(30);
-    let uuid = "00000000-0000-0000-0000-00000000000a";
-    let heard = |line: &str| commands(line, names, 1_000_000_000);
-    let acquire =
-        format!("+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" \"1\" \"name-3\" \"{uuid}:7\"");
-    let (t, key, owner) = (1_000_005_000, 3, (10, 7));
-    let asked = Command { t, key, owner, what: What::Asked };
-    assert_eq!(heard(&format!("{acquire} \"600\" \"1\"")), [asked]);
-    let write = format!("+2.000005 [0 lua] \"HSET\" \"name-3\" \"{uuid}:7\" \"1\"");
-    assert_eq!(heard(&write), [Command { what: What::Wrote, ..asked }]);
-    let renew =
-        format!("\"EVALSHA\" \"s\" \"2\" \"name-3\" \"name-6\" \"600\" \"{uuid}:7\" \"{uuid}:8\"");
-    assert_eq!(heard(&format!("+2.000005 [0 127.0.0.1:9] {renew}")), []);
     let channel = "redisson_lock__channel:{name-3}";
-    let release = format!("{acquire} \"{channel}\" \"PUBLISH\"");
-    let given_back = Command { what: What::GivenBack, ..asked };
-    assert_eq!(heard(&release), [given_back]);
-    let shared = format!(
-        "+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" \"4\" \"name-8\" \"name-3\" \"token\" \"name-6\" \
-         \"release\" \"{uuid}:1\" \"channel\" \"PUBLISH\" \"fenced\" \"{uuid}:7\" \"600\" \"1\" \"1\" \
-         \"acquire\" \"{uuid}:2\" \"600\" \"1\""
-    );
+    let fair = "3 name-3 redlatch_queue:{name-3} redlatch_waiting:{name-3} \
+                c - 0 grant 10000 1000 channel PUBLISH 1 0";
+    // `U` is a client, and `-` an empty word.
+    let heard = |whence: &str, words: &str| {
+        let words = words.replace("FAIR", fair).replace("CHANNEL", channel);
+        let words = words.replace("U:", "00000000-0000-0000-0000-00000000000a:");
+        let quoted =
+            words.split(' ').map(|word| format!("\"{}\"", if word == "-" { "" } else { word }));
+        let line = format!("+2.000005 [0 {whence}] {}", quoted.collect::<Vec<_>>().join(" "));
+        commands(&line, names, 1_000_000_000)
+    };
+    let asked = Command { t: 1_000_005_000, key: 3, owner: (10, 7), what: What::Asked };
+    let [given_back, told, wrote] =
+        [What::GivenBack, What::Told, What::Wrote].map(|what| Command { what, ..asked });
     let other = Command { key: 6, owner: (10, 2), ..asked };
     let released = Command { key: 8, owner: (10, 1), ..given_back };
-    assert_eq!(heard(&shared), [released, asked, other]);
-    let prolonged =
-        format!("{acquire} \"1\" \"600\" \"0\" \"{channel}\" \"NUMSUB\" \"PUBLISH\" \"1\"");
-    let told = Command { what: What::Told, ..asked };
-    assert_eq!(heard(&prolonged), [told]);
-    let fair = |args: &str| {
-        let entry = r#""c" "" "0" "grant" "10000" "1000" "channel" "PUBLISH" "1" "0""#;
-        let keys = r#""3" "name-3" "redlatch_queue:{name-3}" "redlatch_waiting:{name-3}""#;
-        heard(&format!("+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" {keys} {entry} {args}"))
-    };
-    let several = format!(
-        "+2.000005 [0 127.0.0.1:9] \"EVALSHA\" \"s\" \"2\" \"name-3\" \"name-6\" \"600\" \"{uuid}:7\" \"1\" \"{uuid}:2\" \"1\""
-    );
-    assert_eq!(heard(&several), [asked, other]);
-    assert_eq!(fair(&format!("\"{uuid}:7\"")), [given_back]);
-    assert_eq!(fair(&format!("\"{uuid}:7\" \"\"")), [given_back]);
-    assert_eq!(fair(&format!("\"{uuid}:7\" \"1\" \"600\" \"0\"")), [told]);
-    assert_eq!(fair(&format!("\"{uuid}:7\" \"1\" \"600\" \"\" \"{uuid}:6\"")), [told]);
-    assert_eq!(fair(&format!("\"{uuid}:7\" \"600\" \"1\" \"0\" \"\"")), [asked]);
+    assert_eq!(heard("lua", "HSET name-3 U:7 1"), [wrote]);
+    for (request, expected) in [
+        ("1 name-3 U:7 600 1", vec![asked]),
+        ("1 name-3 U:7 CHANNEL PUBLISH", vec![given_back]),
+        ("1 name-3 U:7 1 600 0 CHANNEL NUMSUB PUBLISH 1", vec![told]),
+        // Several, and a renewal of several.
+        ("2 name-3 name-6 600 U:7 1 U:2 1", vec![asked, other]),
+        ("2 name-3 name-6 600 U:7 U:8", vec![]),
+        (
+            "4 name-8 name-3 token name-6 release U:1 channel PUBLISH fenced U:7 600 1 1 acquire U:2 600 1",
+            vec![released, asked, other],
+        ),
+        ("FAIR U:7", vec![given_back]),
+        ("FAIR U:7 -", vec![given_back]),
+        ("FAIR U:7 1 600 0", vec![told]),
+        ("FAIR U:7 1 600 - U:6", vec![told]),
+        ("FAIR U:7 600 1 0 -", vec![asked]),
+    ] {
+        assert_eq!(heard("127.0.0.1:9", &format!("EVALSHA s {request}")), expected, "{request}");
+    }
 }

@@ -36,7 +36,13 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// In milliseconds; `None` if nobody may notice.
     settle: Option<u64>,
-    inflict: fn(&World<'_>, &mut Hand) -> Option<Fault>,
+    inflict: Inflict,
+}
+
+type Inflict = fn(&World<'_>, &mut Hand) -> Option<Fault>;
+
+const fn kind(name: &'static str, settle: Option<u64>, inflict: Inflict) -> Kind {
+    Kind { name, settle, inflict }
 }
 
 fn at_proxy(proxy: usize, how: impl std::fmt::Display, took_effect: bool) -> Option<Fault> {
@@ -46,21 +52,21 @@ fn at_proxy(proxy: usize, how: impl std::fmt::Display, took_effect: bool) -> Opt
 
 /// After an outage a call that was under way may take its command timeout to fail, and pauses
 /// before it is tried again.
-const OUTAGE: Option<u64> = Some(1700);
-const RECONNECT: Option<u64> = Some(500);
+pub(crate) const OUTAGE: Option<u64> = Some(1700);
+pub(crate) const RECONNECT: Option<u64> = Some(500);
 
 pub(crate) const LOUD: &[Kind] = &[
-    Kind { name: "kill connections", settle: RECONNECT, inflict: kill_connections },
-    Kind { name: "stop a process", settle: RECONNECT, inflict: stop_a_process },
-    Kind { name: "kill a process", settle: RECONNECT, inflict: kill_a_process },
-    Kind { name: "stall replies", settle: OUTAGE, inflict: stall },
-    Kind { name: "kill subscribers", settle: RECONNECT, inflict: kill_subscribers },
-    Kind { name: "pause writes", settle: OUTAGE, inflict: pause_writes },
-    Kind { name: "cut a proxy", settle: RECONNECT, inflict: cut },
-    Kind { name: "black hole", settle: OUTAGE, inflict: black_hole },
-    Kind { name: "stop the server", settle: OUTAGE, inflict: stop_the_server },
-    Kind { name: "pause everything", settle: OUTAGE, inflict: pause_everything },
-    Kind { name: "refuse connections", settle: OUTAGE, inflict: refuse },
+    kind("kill connections", RECONNECT, |_, hand| kill_type(hand, "normal")),
+    kind("stop a process", RECONNECT, stop_a_process),
+    kind("kill a process", RECONNECT, kill_a_process),
+    kind("stall replies", OUTAGE, |world, hand| stall(world, hand, false)),
+    kind("kill subscribers", RECONNECT, |_, hand| kill_type(hand, "pubsub")),
+    kind("pause writes", OUTAGE, |_, hand| pause_for(hand, "WRITE")),
+    kind("cut a proxy", RECONNECT, cut),
+    kind("black hole", OUTAGE, |world, hand| stall(world, hand, true)),
+    kind("stop the server", OUTAGE, stop_the_server),
+    kind("pause everything", OUTAGE, |_, hand| pause_for(hand, "ALL")),
+    kind("refuse connections", OUTAGE, refuse),
 ];
 
 /// For a whole round: of so many of a hundred requests. Nothing comes at once then.
@@ -82,12 +88,14 @@ pub(crate) fn resets(proxies: &[Proxy]) -> Vec<Fault> {
 }
 
 pub(crate) const QUIET: &[Kind] = &[
-    Kind { name: "lose a reply", settle: None, inflict: lose_a_reply },
-    Kind { name: "reset before send", settle: None, inflict: reset_before_send },
-    Kind { name: "delay subscriptions", settle: None, inflict: delay_subscriptions },
-    Kind { name: "delete a key", settle: None, inflict: delete_a_key },
-    Kind { name: "forget scripts", settle: None, inflict: forget_scripts },
-    Kind { name: "forge messages", settle: None, inflict: forge_messages },
+    kind("lose a reply", None, |world, hand| plan(world, hand, support::Fault::DropReplyAndReset)),
+    kind("reset before send", None, |world, hand| {
+        plan(world, hand, support::Fault::ResetBeforeSend)
+    }),
+    kind("delay subscriptions", None, delay_subscriptions),
+    kind("delete a key", None, delete_a_key),
+    kind("forget scripts", None, forget_scripts),
+    kind("forge messages", None, forge_messages),
 ];
 
 /// Of all kinds.
@@ -135,7 +143,7 @@ impl Hand {
             let Some(done) = (kind.inflict)(world, self) else { continue };
             let settle = kind.settle.map(|millis| millis * MS);
             let fault = Fault { kind: kind.name, t0, t1: now(), settle, ..done };
-            world.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
+            lock(&world.faults).push(fault);
             if !idle(world, Duration::from_millis(kind.settle.unwrap_or(0))) {
                 return;
             }
@@ -171,14 +179,6 @@ fn kill_type(hand: &mut Hand, which: &str) -> Option<Fault> {
     Fault::done(format!("{killed} {which}"), killed > 0)
 }
 
-fn kill_connections(_: &World<'_>, hand: &mut Hand) -> Option<Fault> {
-    kill_type(hand, "normal")
-}
-
-fn kill_subscribers(_: &World<'_>, hand: &mut Hand) -> Option<Fault> {
-    kill_type(hand, "pubsub")
-}
-
 fn forget_scripts(_: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     let unknown = |hand: &mut Hand| {
         let info: String = hand.ask(&["INFO", "errorstats"]);
@@ -200,14 +200,6 @@ fn pause_for(hand: &mut Hand, what: &str) -> Option<Fault> {
     Fault::done(format!("{time:?}"), start.elapsed() * 10 >= time * 8)
 }
 
-fn pause_writes(_: &World<'_>, hand: &mut Hand) -> Option<Fault> {
-    pause_for(hand, "WRITE")
-}
-
-fn pause_everything(_: &World<'_>, hand: &mut Hand) -> Option<Fault> {
-    pause_for(hand, "ALL")
-}
-
 fn forge_messages(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     let mut heard = 0;
     for _ in 0..50 {
@@ -220,19 +212,25 @@ fn forge_messages(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     Fault::done(format!("{heard} heard"), heard > 0)
 }
 
-/// Deletes a lock's key, or its token's. A name that is free at the moment has none.
+/// The deletion of a lock's key, or of its token's.
+pub(crate) fn deletion(names: Names, of_token: bool, rng: &mut Rng) -> Option<Fault> {
+    let mut tampered = names.tampered();
+    let key = tampered.nth(rng.usize(..tampered.len()))?;
+    let name = names.name(key);
+    if of_token {
+        let token = format!("redisson_lock_token:{}", channel(&name).split_once(':')?.1);
+        return Some(Fault { tokens: key..key + 1, ..Fault::done(token, true)? });
+    }
+    Some(Fault { keys: key..key + 1, ..Fault::done(name, true)? })
+}
+
+/// A name that is free at the moment has none.
 fn delete_a_key(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     let of_token = hand.rng.bool();
     for _ in 0..100 {
-        let mut names = world.names.tampered();
-        let key = names.nth(hand.rng.usize(..names.len()))?;
-        let name = world.names.name(key);
-        let token = format!("redisson_lock_token:{}", channel(&name).split_once(':')?.1);
-        let target = if of_token { token } else { name };
-        if hand.ask::<u64>(&["DEL", &target]) > 0 {
-            let (one, none) = (key..key + 1, 0..0);
-            let (keys, tokens) = if of_token { (none, one) } else { (one, none) };
-            return Some(Fault { keys, tokens, ..Fault::done(target, true)? });
+        let deletion = deletion(world.names, of_token, &mut hand.rng)?;
+        if hand.ask::<u64>(&["DEL", &deletion.target]) > 0 {
+            return Some(deletion);
         }
         sleep(Duration::from_millis(1));
     }
@@ -264,18 +262,13 @@ fn stop_a_process(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
 
 fn kill_a_process(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     let slot = hand.rng.usize(..world.processes.len());
-    match world.processes.replace(slot) {
-        Ok(Some(number)) => Fault::at_process(number, true),
-        Ok(None) => {
-            *world.trouble.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(format!("the process in slot {slot} ended by itself"));
-            None
-        }
-        Err(error) => {
-            *world.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-            None
-        }
-    }
+    let trouble = match world.processes.replace(slot) {
+        Ok(Some(number)) => return Fault::at_process(number, true),
+        Ok(None) => format!("the process in slot {slot} ended by itself"),
+        Err(error) => error,
+    };
+    *lock(&world.trouble) = Some(trouble);
+    None
 }
 
 fn proxy<'a>(world: &World<'a>, hand: &mut Hand) -> (&'a Proxy, usize) {
@@ -309,27 +302,18 @@ fn cut(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     at_proxy(at, "", eventually(|| proxy.attempts() > before))
 }
 
-fn stall(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
+/// Answers come late, or never: then the connections go with them.
+fn stall(world: &World<'_>, hand: &mut Hand, for_ever: bool) -> Option<Fault> {
     let (proxy, at) = proxy(world, hand);
     let time = hand.some_time(100, 1600);
     let before = sent(proxy);
     proxy.stall_replies(true);
     sleep(time);
     let took_effect = sent(proxy) > before;
-    proxy.stall_replies(false);
-    at_proxy(at, format_args!("for {time:?}"), took_effect)
-}
-
-/// As [`stall`], but the answers never come.
-fn black_hole(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
-    let (proxy, at) = proxy(world, hand);
-    let time = hand.some_time(100, 1600);
-    let before = sent(proxy);
-    proxy.stall_replies(true);
-    sleep(time);
-    let took_effect = sent(proxy) > before;
-    proxy.cut_all();
-    sleep(support::ms(5));
+    if for_ever {
+        proxy.cut_all();
+        sleep(support::ms(5));
+    }
     proxy.stall_replies(false);
     at_proxy(at, format_args!("for {time:?}"), took_effect)
 }
@@ -346,7 +330,7 @@ fn refuse(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     sleep(time);
     let took_effect = proxy.attempts() > before;
     proxy.refuse(false);
-    world.heard.lock().unwrap_or_else(PoisonError::into_inner).push(monitor.heard());
+    lock(&world.heard).push(monitor.heard());
     at_proxy(at, format_args!("for {time:?}"), took_effect)
 }
 
@@ -374,14 +358,6 @@ fn delay_subscriptions(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
     let took_effect = proxy.sent("SUBSCRIBE") > before;
     proxy.let_go();
     at_proxy(at, format_args!("for {time:?}"), took_effect)
-}
-
-fn lose_a_reply(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
-    plan(world, hand, support::Fault::DropReplyAndReset)
-}
-
-fn reset_before_send(world: &World<'_>, hand: &mut Hand) -> Option<Fault> {
-    plan(world, hand, support::Fault::ResetBeforeSend)
 }
 
 pub(crate) mod trials {

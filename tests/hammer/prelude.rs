@@ -1,7 +1,8 @@
 //! What nearly every part of the hammer uses.
 
 pub(crate) use std::collections::HashMap;
-pub(crate) use std::sync::{Arc, Mutex, PoisonError};
+pub(crate) use std::sync::{Arc, Mutex};
+use std::sync::{MutexGuard, PoisonError};
 pub(crate) use std::time::Duration;
 
 pub(crate) use fastrand::Rng;
@@ -15,3 +16,8 @@ pub(crate) use crate::history::{
 pub(crate) use crate::names::{Kind, Names};
 pub(crate) use crate::record::{Event, FENCED, How, MS, Outcome, Record, Recorder, now};
 pub(crate) use crate::shared::Shared;
+
+/// A thread that failed while it had this must not hide behind "poisoned".
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

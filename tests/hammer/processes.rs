@@ -3,14 +3,15 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{MutexGuard, mpsc};
+use std::sync::mpsc;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::history::Process;
 use crate::nemesis::late;
 use crate::prelude::*;
-use crate::record;
+use crate::record::Log;
+use crate::round::Size;
 
 /// How to start one more.
 #[derive(Debug, Clone)]
@@ -22,28 +23,15 @@ pub(crate) struct Plan {
     pub(crate) proxies: Vec<String>,
     pub(crate) sentinel: String,
     pub(crate) resource: String,
-    pub(crate) processes: usize,
     pub(crate) seed: u64,
-    pub(crate) names: u16,
-    pub(crate) tasks: u16,
-    /// Some clients go straight to the server, and not through a proxy.
-    pub(crate) straight: bool,
+    pub(crate) size: Size,
 }
 
 pub(crate) struct Processes {
     plan: Plan,
     members: Mutex<Vec<Member>>,
     /// Every process that there ever was.
-    logs: Mutex<Vec<Log>>,
-}
-
-/// Where a process wrote its history, through which proxies it went, and when it was dead if it was
-/// killed.
-#[derive(Debug, Clone)]
-struct Log {
-    path: PathBuf,
-    proxies: Vec<usize>,
-    killed: Option<u64>,
+    all: Mutex<Vec<Process>>,
 }
 
 struct Member {
@@ -58,8 +46,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Processes {
     pub(crate) fn start(plan: Plan) -> Result<Self, String> {
-        let slots = plan.processes;
-        let processes = Self { plan, members: Mutex::default(), logs: Mutex::default() };
+        let slots = plan.size.processes;
+        let processes = Self { plan, members: Mutex::default(), all: Mutex::default() };
         for slot in 0..slots {
             let member = processes.member(slot)?;
             lock(&processes.members).push(member);
@@ -69,27 +57,29 @@ impl Processes {
     }
 
     fn member(&self, slot: usize) -> Result<Member, String> {
-        let plan = &self.plan;
+        let (plan, size) = (&self.plan, self.plan.size);
         let own = vec![slot % 2];
-        let server = if plan.straight { &plan.servers[slot] } else { &plan.proxies[slot] };
+        let straight = size.twice == 0;
+        let server = if straight { &plan.servers[slot] } else { &plan.proxies[slot] };
         let (second, sentinel, proxies) = match slot {
-            last if !plan.straight && last + 1 == plan.processes => {
+            last if !straight && last + 1 == size.processes => {
                 (server, Some(&plan.sentinel), [own, late::TWO.to_vec()].concat())
             }
-            _ if !plan.straight => (server, None, own),
+            _ if !straight => (server, None, own),
             // One process goes straight to the server with all of its clients.
             0 => (server, None, Vec::new()),
             // One goes where a Sentinel says that the server is.
-            last if last + 1 == plan.processes => {
+            last if last + 1 == size.processes => {
                 (server, Some(&plan.sentinel), late::TWO.to_vec())
             }
             _ => (&plan.proxies[slot], None, own),
         };
         let (number, path) = {
-            let mut logs = lock(&self.logs);
-            let path = plan.folder.join(format!("{}.log", logs.len()));
-            logs.push(Log { path: path.clone(), proxies, killed: None });
-            (logs.len() - 1, path)
+            let mut all = lock(&self.all);
+            let path = plan.folder.join(format!("{}.log", all.len()));
+            let log = Log::File(path.clone());
+            all.push(Process { log, proxies, ..Process::default() });
+            (all.len() - 1, path)
         };
         let seed = plan.seed.wrapping_add((number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -99,8 +89,8 @@ impl Processes {
             .arg(path)
             .args(["--urls", server, second, &plan.resource])
             .args(sentinel.iter().flat_map(|url| ["--sentinel", url]))
-            .args(["--seed", &seed.to_string(), "--names", &plan.names.to_string()])
-            .args(["--tasks", &plan.tasks.to_string()])
+            .args(["--seed", &seed.to_string(), "--names", &size.names.to_string()])
+            .args(["--tasks", &size.tasks.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -140,7 +130,7 @@ impl Processes {
         let by_itself = old.process.try_wait().map_err(|error| error.to_string())?.is_some();
         old.process.kill().map_err(|error| error.to_string())?;
         old.process.wait().map_err(|error| error.to_string())?;
-        lock(&self.logs)[old.number].killed = Some(now());
+        lock(&self.all)[old.number].killed = Some(now());
         Ok((!by_itself).then_some(old.number))
     }
 
@@ -189,19 +179,14 @@ impl Processes {
         for mut member in std::mem::take(&mut *lock(&self.members)) {
             let _ = member.process.kill();
             let _ = member.process.wait();
-            lock(&self.logs)[member.number].killed = Some(now());
+            lock(&self.all)[member.number].killed = Some(now());
         }
     }
 
     /// What all of them have written down.
     pub(crate) fn read(&self, history: &mut History) -> Result<(), String> {
-        for Log { path, proxies, killed } in lock(&self.logs).clone() {
-            history.add(Process {
-                log: record::Log::File(path),
-                proxies,
-                killed,
-                ..Process::default()
-            })?;
+        for process in lock(&self.all).clone() {
+            history.add(process)?;
         }
         Ok(())
     }
@@ -217,10 +202,6 @@ fn pid(process: &Child) -> Option<Pid> {
     Pid::from_raw(i32::try_from(process.id()).ok()?)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 pub(crate) mod trials {
     use super::*;
     use crate::support::Server;
@@ -234,13 +215,10 @@ pub(crate) mod trials {
             proxies: Vec::new(),
             sentinel: String::new(),
             resource: server.url(),
-            processes: 2,
             seed: 0,
-            names: 4,
-            tasks: 1,
-            straight: true,
+            size: Size { processes: 2, tasks: 1, names: 4, far: false, twice: 0 },
         };
-        let processes = Processes { plan, members: Mutex::default(), logs: Mutex::default() };
+        let processes = Processes { plan, members: Mutex::default(), all: Mutex::default() };
         let member = processes.member(0).unwrap();
         lock(&processes.members).push(member);
         processes.tell("stop", "kept").unwrap();

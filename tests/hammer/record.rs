@@ -292,7 +292,7 @@ impl Recorder {
                 written.expect("writing the history");
             }
             To::Memory(memory) => {
-                let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut memory = lock(memory);
                 if !memory.is_closed {
                     memory.records.push(record);
                 }
@@ -313,7 +313,7 @@ impl Recorder {
     #[cfg(feature = "test-util")]
     pub(crate) fn close(&self) {
         if let To::Memory(memory) = &self.to {
-            memory.lock().unwrap_or_else(PoisonError::into_inner).is_closed = true;
+            lock(memory).is_closed = true;
         }
     }
 }
@@ -333,8 +333,7 @@ impl Log {
             Self::File(path) => read(path, each),
             Self::Memory(recorder) => {
                 if let To::Memory(memory) = &recorder.to {
-                    let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-                    memory.records.iter().for_each(&mut each);
+                    lock(memory).records.iter().for_each(&mut each);
                 }
                 Ok(())
             }
@@ -345,15 +344,6 @@ impl Log {
 impl Default for Log {
     fn default() -> Self {
         Self::File(PathBuf::new())
-    }
-}
-
-impl std::fmt::Debug for Log {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::File(path) => path.fmt(f),
-            Self::Memory(_) => f.write_str("in memory"),
-        }
     }
 }
 

@@ -79,16 +79,15 @@ async fn sleep(time: Duration) {
 /// one of the names that are held.
 pub(crate) async fn work(
     store: &dyn Store,
-    log: &Recorder,
     hold: &mut Hold,
     (key, me): (u16, u64),
     think: Duration,
 ) {
-    if !hold.is_believed(log) {
+    if !hold.is_believed() {
         return;
     }
-    let base = Record { key, deadline: 0, slack: 0, ..hold.base() };
-    log.put(Record { t: now(), event: Event::StoreInv, aux: me, ..base });
+    let base = Record { key, deadline: 0, slack: 0, ..hold.base };
+    hold.log.put(Record { t: now(), event: Event::StoreInv, aux: me, ..base });
     let ret = if base.has(FENCED) {
         sleep(think).await;
         let (accepted, before, number) = store.write_fenced(base.key, base.token).await;
@@ -102,7 +101,7 @@ pub(crate) async fn work(
         Record { deadline: again, aux: me, outcome, ..base }
     } else {
         let read = store.read(base.key).await;
-        if !hold.is_believed(log) {
+        if !hold.is_believed() {
             return;
         }
         sleep(think).await;
@@ -110,7 +109,7 @@ pub(crate) async fn work(
         let outcome = if read == replaced { Outcome::Done } else { Outcome::NotExecuted };
         Record { deadline: replaced, aux: me, outcome, ..base }
     };
-    log.put(Record { t: now(), event: Event::StoreRet, ..ret });
+    hold.log.put(Record { t: now(), event: Event::StoreRet, ..ret });
     // What it says now is what counts: was it believed for all of the work?
-    hold.is_believed(log);
+    hold.is_believed();
 }

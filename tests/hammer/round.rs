@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{ScopedJoinHandle, sleep};
 
+use crate::check::count::kept_wrongly;
 use crate::check::floor::{CLOSE, END};
-use crate::history::{Client, Fault, Reach};
+use crate::history::{Client, Fault, LONGEST_LEASE, Reach};
 use crate::nemesis::late::{self, LATE};
 use crate::nemesis::{ANSWERS_LOST, Hand, LOUD, QUIET, WITNESS, World, resets};
 use crate::prelude::*;
@@ -19,34 +20,41 @@ use crate::support::{Distance, Network, Proxy, Server};
 use crate::witness::Witness;
 
 /// What a round consists of.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Size {
-    pub(crate) seconds: u64,
-    pub(crate) seed: u64,
+    #[arg(long, default_value_t = 4)]
     pub(crate) processes: usize,
+    /// In each process.
+    #[arg(long, default_value_t = 12)]
     pub(crate) tasks: u16,
+    #[arg(long, default_value_t = 30)]
     pub(crate) names: u16,
-    /// Processes are 0 to 20 ms from the server, there and back, each at a distance of its own.
+    /// Have every round at a distance, and not every other one: each process at its own, 0 to 20 ms from the server,
+    /// there and back.
+    #[arg(long)]
     pub(crate) far: bool,
-    /// Of so many of a hundred requests the answer is lost. No process goes straight to the server then.
+    /// Lose the answers to so many of a hundred requests, which clients send again, whatever else happens. No process
+    /// goes straight to the server then.
+    #[arg(long, default_value_t = 0)]
     pub(crate) twice: u32,
 }
-
-/// No lease is longer.
-pub(crate) const LONGEST_LEASE: u64 = 5 * SECOND;
 
 /// How long counts may take to agree once nobody calls any more.
 const SETTLE: u64 = 8 * SECOND;
 
 /// Plays a round. An error says why there is no history.
-pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
+pub(crate) fn play(
+    size: Size,
+    seconds: u64,
+    seed: u64,
+) -> Result<(History, tempfile::TempDir), String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let server = Server::start();
     let resource = Server::start();
     let _judged_here = [Ended(&server), Ended(&resource)];
     let proxies = [(); 4].map(|()| Proxy::new(&server));
     proxies.iter().for_each(|proxy| proxy.lose_answers(size.twice));
-    let networks = networks(&server, &proxies, size);
+    let networks = networks(&server, &proxies, size, seed);
     let name = late::Names::new(&proxies);
     // Its unnamed connection would be the nemesis's to kill.
     server.ask::<()>(&["CLIENT", "SETNAME", WITNESS]);
@@ -57,11 +65,8 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
         proxies: networks.iter().map(|network| network[1].url(&server)).collect(),
         sentinel: name.sentinel.url(),
         resource: resource.url(),
-        processes: size.processes,
-        seed: size.seed,
-        names: size.names,
-        tasks: size.tasks,
-        straight: size.twice == 0,
+        seed,
+        size,
     };
     let begun = now();
     let processes = Processes::start(plan)?;
@@ -83,14 +88,13 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
     let ended = std::thread::scope(|scope| {
         let watching = scope.spawn(|| witness.watch(&watching_over));
         let beating = scope.spawn(|| beat(&watching_over));
-        let ended = hammer(&world, size);
+        let ended = hammer(&world, seconds, seed);
         watching_over.store(true, Ordering::Relaxed);
         history.samples = watching.join().expect("the witness failed");
         history.gaps = beating.join().expect("the heart of the hammer failed");
         ended
     });
-    history.faults =
-        std::mem::take(&mut *world.faults.lock().unwrap_or_else(PoisonError::into_inner));
+    history.faults = std::mem::take(&mut *lock(&world.faults));
     proxies.iter().for_each(|proxy| proxy.lose_answers(0));
     history.faults.extend(resets(&proxies));
     if size.twice > 0 {
@@ -98,17 +102,17 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
         let lost = Fault { kind: ANSWERS_LOST, t0, t1, settle, ..Fault::default() };
         history.faults.push(Fault { took_effect: true, ..lost });
     }
-    history.heard =
-        std::mem::take(&mut *world.heard.lock().unwrap_or_else(PoisonError::into_inner));
-    let trouble = world.trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
+    history.heard = std::mem::take(&mut *lock(&world.heard));
+    let trouble = lock(&world.trouble).take();
     let told = ended.and(trouble.map_or(Ok(()), Err)).and_then(|()| processes.tell("stop", "kept"));
     history.trouble = match told {
         Ok(()) => {
-            processes.read(&mut history)?;
-            history.kept = Some(counted(&mut witness, &history));
+            let mut so_far = History { faults: history.faults.clone(), ..History::default() };
+            processes.read(&mut so_far)?;
+            history.kept = Some(counted(&mut witness, &so_far));
             let trouble = processes.end().err();
             let arrived = || proxies.iter().all(Proxy::fates_are_known);
-            let (on_the_way, left_over) = witness.left_over(LONGEST_LEASE, arrived);
+            let (on_the_way, left_over) = witness.left_over(arrived);
             history.samples.extend(on_the_way);
             history.left_over = left_over;
             trouble
@@ -120,8 +124,6 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
     };
     history.gaps.append(&mut witness.slow);
     history.fates = fates(&proxies);
-    // Again, because more was written down since.
-    let mut history = history.without_calls();
     processes.read(&mut history)?;
     history.finish();
     prove_stops(&mut history);
@@ -129,8 +131,8 @@ pub(crate) fn play(size: Size) -> Result<(History, tempfile::TempDir), String> {
 }
 
 /// The ways of each process to the server: at once, and through its proxy.
-fn networks(server: &Server, proxies: &[Proxy], size: Size) -> Vec<[Network; 2]> {
-    let mut random = fastrand::Rng::with_seed(size.seed);
+fn networks(server: &Server, proxies: &[Proxy], size: Size, seed: u64) -> Vec<[Network; 2]> {
+    let mut random = Rng::with_seed(seed);
     let distances = (0..size.processes).map(|slot| match slot {
         0 => Distance::default(),
         _ if size.far => Distance {
@@ -161,19 +163,17 @@ impl Drop for Ended<'_> {
     }
 }
 
-fn hammer(world: &World<'_>, size: Size) -> Result<(), String> {
+fn hammer(world: &World<'_>, seconds: u64, seed: u64) -> Result<(), String> {
     std::thread::scope(|scope| {
-        let loud = scope.spawn(|| {
-            Hand::new(world, size.seed).work(world, LOUD, (200, 1600));
-        });
-        let quiet = scope.spawn(|| {
-            Hand::new(world, !size.seed).work(world, QUIET, (20, 300));
-        });
-        let late = scope.spawn(|| {
-            Hand::new(world, size.seed ^ 1).work(world, LATE, (200, 1000));
-        });
-        let hands = [loud, quiet, late];
-        let end = now() + size.seconds * SECOND;
+        let hand = |seed, kinds, pause| {
+            scope.spawn(move || Hand::new(world, seed).work(world, kinds, pause))
+        };
+        let hands = [
+            hand(seed, LOUD, (200, 1600)),
+            hand(!seed, QUIET, (20, 300)),
+            hand(seed ^ 1, LATE, (200, 1000)),
+        ];
+        let end = now() + seconds * SECOND;
         while now() < end && !hands.iter().any(ScopedJoinHandle::is_finished) {
             sleep(Duration::from_millis(20));
         }
@@ -189,7 +189,7 @@ fn counted(witness: &mut Witness, history: &History) -> Vec<Sample> {
     let end = now() + SETTLE;
     loop {
         let samples = witness.look();
-        if crate::check::count::kept_wrongly(history, &samples).is_empty() || now() > end {
+        if kept_wrongly(history, &samples).is_empty() || now() > end {
             return samples;
         }
         sleep(Duration::from_millis(20));

@@ -16,30 +16,11 @@ pub(crate) struct Settings {
     /// Of the choice of calls and faults; random unless set.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    #[arg(long, default_value_t = 4)]
-    pub(crate) processes: usize,
-    /// In each process.
-    #[arg(long, default_value_t = 12)]
-    pub(crate) tasks: u16,
-    #[arg(long, default_value_t = 30)]
-    pub(crate) names: u16,
-    /// Have every round at a distance, and not every other one.
-    #[arg(long)]
-    pub(crate) far: bool,
-    /// Lose the answers to so many of a hundred requests, which clients send again, whatever else happens.
-    #[arg(long, default_value_t = 0)]
-    pub(crate) twice: u32,
+    #[command(flatten)]
+    pub(crate) size: Size,
     /// Leave the files of the last round where they are, and say where.
     #[arg(long)]
     pub(crate) keep: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        let (minutes, seconds, seed) = (None, None, None);
-        let (far, twice, keep) = (false, 0, false);
-        Self { minutes, seconds, seed, processes: 4, tasks: 12, names: 30, far, twice, keep }
-    }
 }
 
 /// How long a run is.
@@ -56,7 +37,7 @@ impl Length {
         let minutes = settings.minutes.map(|minutes| minutes * 60);
         let seconds = settings.seconds.or(minutes).unwrap_or(30).max(1);
         let mut floor = Floor::for_seconds(seconds);
-        if settings.twice > 0 {
+        if settings.size.twice > 0 {
             // Connections break all the time, and with one goes what others of its client wait for.
             floor.hand_offs /= 10;
         }
@@ -79,24 +60,6 @@ pub(crate) enum Verdict {
     Inconclusive(String),
 }
 
-impl Verdict {
-    pub(crate) fn word(&self) -> &'static str {
-        match self {
-            Self::Pass => "PASS",
-            Self::Violation(_) => "VIOLATION",
-            Self::Inconclusive(_) => "INCONCLUSIVE",
-        }
-    }
-
-    pub(crate) fn code(&self) -> u8 {
-        match self {
-            Self::Pass => 0,
-            Self::Violation(_) => 1,
-            Self::Inconclusive(_) => 2,
-        }
-    }
-}
-
 /// Runs, prints the table and what was found.
 pub(crate) fn run(settings: &Settings, length: Length) -> Verdict {
     let seed = settings.seed.unwrap_or_else(|| fastrand::u64(..));
@@ -109,17 +72,18 @@ pub(crate) fn run(settings: &Settings, length: Length) -> Verdict {
             || played < length.at_most && !missing(&done, &length.floor).is_empty())
     {
         let left = if played < length.seconds { length.seconds - played } else { ROUND };
-        let size = Size {
-            seconds: left.min(ROUND),
-            seed: seed.wrapping_add(number),
-            processes: settings.processes,
-            tasks: settings.tasks,
-            names: settings.names,
-            far: settings.far || number % 2 == 1,
-            twice: settings.twice,
+        let seconds = left.min(ROUND);
+        let size = Size { far: settings.size.far || number % 2 == 1, ..settings.size };
+        verdict = match round::play(size, seconds, seed.wrapping_add(number)) {
+            Ok((history, folder)) => {
+                if settings.keep {
+                    println!("files: {}", folder.keep().display());
+                }
+                judge(history, &mut done)
+            }
+            Err(why) => Verdict::Inconclusive(why),
         };
-        verdict = one_round(size, settings.keep, &mut done);
-        played += size.seconds;
+        played += seconds;
         number += 1;
     }
     println!("{}", report::summary(&done));
@@ -132,18 +96,11 @@ pub(crate) fn run(settings: &Settings, length: Length) -> Verdict {
     verdict
 }
 
-fn one_round(size: Size, keep: bool, done: &mut Done) -> Verdict {
-    let (history, folder) = match round::play(size) {
-        Ok(played) => played,
-        Err(why) => return Verdict::Inconclusive(why),
-    };
+fn judge(history: History, done: &mut Done) -> Verdict {
     count(&history, done, nemesis::names());
     let found: Vec<Violation> = check::all(&history);
     let text = report::violations(&found, &history);
     print!("{text}");
-    if keep {
-        println!("files: {}", folder.keep().display());
-    }
     match history.trouble {
         _ if !found.is_empty() => Verdict::Violation(text),
         Some(trouble) => Verdict::Inconclusive(trouble),

@@ -53,7 +53,7 @@ fn runtime(rng: &mut Rng) -> Runtime {
 }
 
 /// Gives back what the tasks of those runtimes leave to it. Ends when all of them have ended.
-pub(crate) async fn inherit(shared: Arc<Shared>, seed: u64, mut holds: UnboundedReceiver<Hold>) {
+pub(crate) async fn inherit(seed: u64, mut holds: UnboundedReceiver<Hold>) {
     let mut rng = Rng::with_seed(seed);
     let mut all = FuturesUnordered::new();
     loop {
@@ -66,15 +66,14 @@ pub(crate) async fn inherit(shared: Arc<Shared>, seed: u64, mut holds: Unbounded
             Some(()) = all.next() => continue,
         };
         let (time, unlocks) = (Duration::from_millis(rng.u64(..40)), rng.bool());
-        let log = &shared.log;
         all.push(async move {
-            hold.is_believed(log);
+            hold.is_believed();
             tokio::time::sleep(time).await;
-            hold.is_believed(log);
+            hold.is_believed();
             if unlocks {
-                hold.unlock(log, std::future::pending()).await;
+                hold.unlock(std::future::pending()).await;
             } else {
-                hold.drop_guard(log, How::Drop, drop);
+                hold.drop_guard(How::Drop, drop);
             }
         });
     }

@@ -91,7 +91,7 @@ impl Shared {
     }
 
     fn fleeting(&self) -> Arc<Member> {
-        self.fleeting.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.fleeting).clone()
     }
 
     /// A new owner.
@@ -125,9 +125,7 @@ impl Shared {
             };
             let next = Member::new(client, number, self.names, &self.handles, &self.log);
             let old = self.fleeting();
-            let put = || {
-                *self.fleeting.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
-            };
+            let put = || *lock(&self.fleeting) = Arc::new(next);
             if rng.bool() {
                 put();
                 self.close(&old).await;

@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::history::LONGEST_LEASE;
 use crate::nemesis::name;
 use crate::prelude::*;
 use crate::record::SECOND;
@@ -92,10 +93,9 @@ impl Witness {
     /// every request has arrived.
     pub(crate) fn left_over(
         &mut self,
-        longest_lease: u64,
         all_arrived: impl Fn() -> bool,
     ) -> (Vec<Sample>, Vec<Sample>) {
-        let end = now() + longest_lease + SECOND;
+        let end = now() + LONGEST_LEASE + SECOND;
         let mut on_the_way = Vec::new();
         loop {
             let arrived = all_arrived();

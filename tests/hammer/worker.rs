@@ -67,6 +67,10 @@ impl Worker {
         }
     }
 
+    fn next_call(&self) -> (u16, u32) {
+        (self.task, self.shared.next_call())
+    }
+
     fn one_in(&mut self, n: u32) -> bool {
         self.rng.u32(..n) == 0
     }
@@ -161,7 +165,7 @@ impl Worker {
             }
             // It may have been sent twice: did it count twice?
             if asked.elapsed() > ms(2) && self.one_in(4) {
-                handle.hold_count(&self.shared.log, (self.task, self.shared.next_call())).await;
+                handle.hold_count(&self.shared.log, self.next_call()).await;
             }
         }
         if is_read_write && self.one_in(5) {
@@ -171,7 +175,7 @@ impl Worker {
             // Without an answer the name would count as freed for ever.
             let stays = self.heir.is_none();
             if stays && self.shared.names.is_tampered(handle.base.key) && self.one_in(20) {
-                handle.force_unlock(&self.shared.log, (self.task, self.shared.next_call())).await;
+                handle.force_unlock(&self.shared.log, self.next_call()).await;
             }
             yield_now().await;
         } else {
@@ -184,7 +188,7 @@ impl Worker {
     async fn change_one(&mut self, mut held: Vec<Hold>) -> Vec<Hold> {
         if !held.is_empty() && !self.shared.stop.is_told() {
             let hold = held.swap_remove(self.rng.usize(..held.len()));
-            let call = (self.task, self.shared.next_call());
+            let call = self.next_call();
             held.extend(hold.change_sides(call).await);
         }
         held
@@ -243,7 +247,7 @@ impl Worker {
         let member = self.shared.pick_steady(&mut self.rng);
         let handle = self.shared.handle(&member, key, Names::kind(key));
         let ask = if self.rng.bool() { Ask::Lock } else { Ask::WithLease(ms(5000)) };
-        let call = (self.task, self.shared.next_call());
+        let call = self.next_call();
         let giving_up = stop.told();
         let reads = self.pick_reads(key);
         let wish = Wish { ask, reads, nested: false };
@@ -254,7 +258,7 @@ impl Worker {
         if Names::kind(key) != Kind::ReadWrite || reads || stop.is_told() || self.rng.bool() {
             return vec![hold];
         }
-        let call = (self.task, self.shared.next_call());
+        let call = self.next_call();
         let mut held = Vec::from_iter(hold.change_sides(call).await);
         for hold in &mut held {
             let time = ms(self.rng.u64(200..600));
@@ -277,7 +281,7 @@ impl Worker {
                 () = patience.over() => {}
             }
         };
-        let call = (self.task, self.shared.next_call());
+        let call = self.next_call();
         handle.acquire(&self.shared.log, call, wish, giving_up).await
     }
 
@@ -291,7 +295,6 @@ impl Worker {
     }
 
     async fn work_under(&mut self, held: &mut [Hold], handle: &Handle) {
-        let log = self.shared.log.clone();
         let at = self.rng.usize(..held.len());
         let names = self.shared.names;
         let slow = names.is_slow(handle.base.key);
@@ -301,14 +304,14 @@ impl Worker {
             0..=9 => {
                 self.writes += 1;
                 let what = (held[at].pick_key(&mut self.rng), self.me | self.writes);
-                work(&*self.shared.resource, &log, &mut held[at], what, Duration::ZERO).await;
+                work(&*self.shared.resource, &mut held[at], what, Duration::ZERO).await;
             }
             // Late writes: the lease ends while the holder thinks.
             26..=45 if short => {
                 self.writes += 1;
                 let think = ms(self.rng.u64(20..60));
                 let what = (held[at].pick_key(&mut self.rng), self.me | self.writes);
-                work(&*self.shared.resource, &log, &mut held[at], what, think).await;
+                work(&*self.shared.resource, &mut held[at], what, think).await;
             }
             46..=60 if tampered && held[at].is_watched() => {
                 self.idle(&mut held[at], ms(1500)).await;
@@ -326,37 +329,36 @@ impl Worker {
                 };
                 self.idle(&mut held[at], limit).await;
             }
-            19..=20 => handle.hold_count(&log, (self.task, self.shared.next_call())).await,
+            19..=20 => handle.hold_count(&self.shared.log, self.next_call()).await,
             21 if short => {
                 let blocking = self.shared.platform.block(ms(self.rng.u64(10..50)));
-                held[at].run_blocking(&log, blocking).await;
+                held[at].run_blocking(blocking).await;
             }
             _ => {}
         }
         for _ in 0..self.rng.u32(2..9) {
             for hold in held.iter_mut() {
-                hold.is_believed(&log);
+                hold.is_believed();
             }
         }
     }
 
     /// Does nothing for a while but look, until that is over or the lock is lost.
     async fn idle(&mut self, hold: &mut Hold, time: Duration) {
-        let log = self.shared.log.clone();
         let stop = self.shared.stop.clone();
         let end = tokio::time::Instant::now() + time;
         // Often enough that no renewal goes unseen before the deadline that it moved.
         let step = (hold.lease() / 12).clamp(ms(2), ms(50));
         // A loss before anybody listened is no late notice.
-        let mut believed = hold.is_believed(&log);
+        let mut believed = hold.is_believed();
         while believed && tokio::time::Instant::now() < end && !stop.is_told() {
             let lost = tokio::select! {
                 biased;
-                () = hold.lost(&log) => true,
+                () = hold.lost() => true,
                 () = sleep(step) => false,
                 () = stop.told() => false,
             };
-            believed = hold.is_believed(&log) && !lost;
+            believed = hold.is_believed() && !lost;
         }
     }
 
@@ -377,17 +379,16 @@ impl Worker {
             let _ = heir.send(hold);
             return;
         }
-        let log = &self.shared.log;
         match self.rng.u32(..20) {
-            0..=2 => hold.drop_guard(log, How::Drop, drop),
-            3 => hold.drop_guard(log, How::DropOutside, |guard| {
-                self.shared.platform.drop_outside(guard)
-            }),
+            0..=2 => hold.drop_guard(How::Drop, drop),
+            3 => {
+                hold.drop_guard(How::DropOutside, |guard| self.shared.platform.drop_outside(guard))
+            }
             4 => {
                 let patience = Patience::Turns(self.rng.u32(..10));
-                hold.unlock(log, patience.over()).await;
+                hold.unlock(patience.over()).await;
             }
-            _ => hold.unlock(log, std::future::pending()).await,
+            _ => hold.unlock(std::future::pending()).await,
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::net::TcpListener;
 use std::time::Instant;
 
+use crate::errors::every_call;
 use crate::prelude::*;
 
 #[track_caller]
@@ -17,18 +18,6 @@ fn refused<T>(what: &str, result: Result<T, Error>, kind: ErrorKind) -> Error {
     }
 }
 
-#[track_caller]
-fn invalid<T>(what: &str, result: Result<T, Error>) -> Error {
-    let error = refused(what, result, ErrorKind::InvalidArgument);
-    assert_eq!(error.outcome(), Outcome::NotExecuted, "{what}");
-    error
-}
-
-/// An address at which nobody listens.
-fn nowhere() -> String {
-    format!("redis://127.0.0.1:{}/", free_port())
-}
-
 #[tokio::test]
 async fn i3_an_empty_name_is_refused_by_every_call_and_nothing_is_sent() {
     let server = Server::start();
@@ -39,16 +28,11 @@ async fn i3_an_empty_name_is_refused_by_every_call_and_nothing_is_sent() {
     for client in [plain, prefixed] {
         let lock = client.lock("");
         proxy.forget_commands();
-        invalid("lock", lock.lock().await);
-        invalid("lock_with_lease", lock.lock_with_lease(MINUTE).await);
-        invalid("try_lock", lock.try_lock(ms(1), MINUTE).await);
-        let error = invalid("try_lock_now", lock.try_lock_now().await);
-        assert!(error.to_string().contains("name"), "{error}");
-        invalid("is_locked", lock.is_locked().await);
-        invalid("is_held", lock.is_held().await);
-        invalid("hold_count", lock.hold_count().await);
-        invalid("remaining_lease", lock.remaining_lease().await);
-        invalid("force_unlock", lock.force_unlock().await);
+        for (call, error) in every_call(&lock).await {
+            let what = (error.kind(), error.outcome());
+            assert_eq!(what, (ErrorKind::InvalidArgument, Outcome::NotExecuted), "{call}: {error}");
+            assert!(error.to_string().contains("name"), "{call}: {error}");
+        }
         assert!(proxy.commands().is_empty(), "{:?}", proxy.commands());
     }
 }
@@ -57,7 +41,7 @@ async fn i3_an_empty_name_is_refused_by_every_call_and_nothing_is_sent() {
 async fn i3_odd_names_are_locked_waited_for_and_handed_off() {
     let server = Server::start();
     let (client, other) = (connect(&server).await, connect(&server).await);
-    let long = "x".repeat(100 * 1024);
+    let (long, tags) = ("x".repeat(1 << 20), "{}".repeat(1 << 19));
     let names = [
         "{",
         "}",
@@ -76,14 +60,15 @@ async fn i3_odd_names_are_locked_waited_for_and_handed_off() {
         "*[?]",
         "redisson_lock__channel:{x}",
         &long,
+        &format!("{{tag}}\r\n\0{tags}"),
     ];
     for name in names {
         let what = name.chars().take(30).collect::<String>();
         let (lock, waiting) = (client.lock(name), other.lock(name));
-        assert_eq!(lock.name(), name);
+        assert!(lock.name() == name, "{what:?}");
         let listener = Listener::new(&server, &channel(name));
         let guard = hold(&lock).await;
-        assert_eq!(server.ask::<Vec<String>>(&["KEYS", "*"]), [name], "{what:?}");
+        assert!(server.ask::<Vec<String>>(&["KEYS", "*"]) == [name], "{what:?}");
         let waiter = tokio::spawn(async move { waiting.lock().await });
         // The listener, and the one who waits.
         wait_until(&what, SOON, || server.subscribers(name) == 2).await;
@@ -112,21 +97,12 @@ async fn s8_a_key_that_holds_something_else_is_not_a_lock_and_stays_as_it_is() {
         let before: Vec<u8> = server.ask(&["DUMP", "other"]);
         let lock = client.lock("other");
         let listener = Listener::new(&server, &channel("other"));
-        let is_not = |what: &str, error: Option<Error>| {
-            let error = error.unwrap_or_else(|| panic!("{what} on {make:?}: not refused"));
-            assert_eq!(error.kind(), ErrorKind::NotALock, "{what} on {make:?}: {error}");
-            assert_eq!(error.outcome(), Outcome::NotExecuted, "{what} on {make:?}");
+        for (call, error) in every_call(&lock).await {
+            let what = (error.kind(), error.outcome());
+            let expected = (ErrorKind::NotALock, Outcome::NotExecuted);
+            assert_eq!(what, expected, "{call} on {make:?}: {error}");
             assert!(error.to_string().contains("other"), "{error} does not say which key");
-        };
-        is_not("lock", soon("lock", lock.lock()).await.err());
-        is_not("lock_with_lease", soon("lock", lock.lock_with_lease(MINUTE)).await.err());
-        is_not("try_lock", soon("try_lock", lock.try_lock(MINUTE, MINUTE)).await.err());
-        is_not("try_lock_now", soon("try_lock_now", lock.try_lock_now()).await.err());
-        is_not("is_locked", lock.is_locked().await.err());
-        is_not("is_held", lock.is_held().await.err());
-        is_not("hold_count", lock.hold_count().await.err());
-        is_not("remaining_lease", lock.remaining_lease().await.err());
-        is_not("force_unlock", lock.force_unlock().await.err());
+        }
         assert_eq!(server.ask::<Vec<u8>>(&["DUMP", "other"]), before, "{make:?} was changed");
         assert_eq!(server.pttl("other"), -1, "{make:?} was given an end");
         assert!(listener.heard(&server).is_empty(), "{make:?} was released");
@@ -174,7 +150,8 @@ async fn s9_a_lock_without_an_end_is_busy_and_nobody_takes_it_over() {
 
 #[tokio::test]
 async fn no_server_is_said_at_once_and_a_silent_one_after_the_command_timeout() {
-    for url in [nowhere(), "redis+unix:///nonexistent/redis.sock".to_owned()] {
+    let nobody = format!("redis://127.0.0.1:{}/", free_port());
+    for url in [nobody, "redis+unix:///nonexistent/redis.sock".to_owned()] {
         let start = Instant::now();
         let result = soon("an error", LockClient::connect(url.as_str())).await;
         let error = refused(&url, result, ErrorKind::Unavailable);

@@ -34,21 +34,25 @@ fn assert_nothing_is_left(server: &Server) {
     assert_eq!(server.ask::<Vec<String>>(&["KEYS", "lock:*"]), [""; 0]);
 }
 
-/// As after the first lock: the server knows the scripts.
-async fn warm_up(client: &LockClient) {
-    let locks = locks(client);
-    unlock_all(lock_all(&locks).await.into_iter().map(|guard| guard.expect("locking"))).await;
+async fn hold_all(locks: &[Lock]) -> Vec<LockGuard> {
+    lock_all(locks).await.into_iter().map(|guard| guard.expect("locking")).collect()
+}
+
+/// A client as after its first locks: the server knows the scripts.
+async fn warm(builder: LockClientBuilder) -> LockClient {
+    let client = soon("connecting", builder.connect()).await.expect("connecting");
+    unlock_all(hold_all(&locks(&client)).await).await;
+    client
 }
 
 #[tokio::test]
 async fn requests_that_come_while_others_are_under_way_share_calls() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
-    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
-    warm_up(&client).await;
+    let client = warm(LockClient::builder().url(proxy.url(&server))).await;
     let locks = locks(&client);
     proxy.forget_commands();
-    let guards: Vec<_> = lock_all(&locks).await.into_iter().map(Result::unwrap).collect();
+    let guards = hold_all(&locks).await;
     // Two leave at once, and the rest with at most 32 to a call.
     assert_eq!(proxy.sent("EVALSHA"), 4);
     for guard in &guards {
@@ -61,32 +65,9 @@ async fn requests_that_come_while_others_are_under_way_share_calls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_tasks_send_fewer_commands_than_names() {
-    const ROUNDS: u64 = 20;
-    let server = Server::start();
-    let client = connect(&server).await;
-    warm_up(&client).await;
-    server.reset_stats();
-    let tasks = locks(&client).into_iter().map(|lock| {
-        tokio::spawn(async move {
-            for _ in 0..ROUNDS {
-                release(hold(&lock).await).await;
-            }
-        })
-    });
-    for task in within(6 * SOON, "all rounds", join_all(tasks)).await {
-        task.expect("a task that does not panic");
-    }
-    let (calls, names) = (server.calls("evalsha"), 2 * ROUNDS * MANY as u64);
-    assert!(calls * 2 < names, "{calls} calls for {names} requests");
-    assert_nothing_is_left(&server);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_is_no_lock_hurts_nobody_in_the_same_call() {
     let server = Server::start();
-    let client = connect(&server).await;
-    warm_up(&client).await;
+    let client = warm(LockClient::builder().url(server.url())).await;
     server.ask::<()>(&["SET", "lock:40", "text"]);
     server.reset_stats();
     let tasks = locks(&client).into_iter().map(|lock| {
@@ -116,8 +97,7 @@ async fn a_key_that_is_no_lock_hurts_nobody_in_the_same_call() {
 #[tokio::test]
 async fn every_answer_goes_to_the_one_who_asked() {
     let server = Server::start();
-    let client = connect(&server).await;
-    warm_up(&client).await;
+    let client = warm(LockClient::builder().url(server.url())).await;
     let taken: BTreeSet<String> = names().into_iter().skip(1).step_by(3).collect();
     for name in &taken {
         server.hold_by_hand(name, "somebody:1", ms(60_000));
@@ -148,12 +128,11 @@ async fn every_answer_goes_to_the_one_who_asked() {
 #[tokio::test]
 async fn holds_upon_holds_share_calls_as_well() {
     let server = Server::start();
-    let client = connect(&server).await;
-    warm_up(&client).await;
+    let client = warm(LockClient::builder().url(server.url())).await;
     let locks = locks(&client);
-    let outer: Vec<_> = lock_all(&locks).await.into_iter().map(Result::unwrap).collect();
+    let outer = hold_all(&locks).await;
     server.reset_stats();
-    let inner: Vec<_> = lock_all(&locks).await.into_iter().map(Result::unwrap).collect();
+    let inner = hold_all(&locks).await;
     assert_eq!(server.calls("evalsha"), 4);
     let all_count = |count| {
         outer.iter().all(|guard| server.holds(guard.name()).get(guard.owner()) == Some(&count))
@@ -196,10 +175,9 @@ async fn one_forbidden_key_hurts_nobody_in_the_same_call() {
 #[tokio::test]
 async fn full_memory_lets_every_release_through_and_grants_no_half_a_lock() {
     let server = Server::start();
-    let client = connect(&server).await;
-    warm_up(&client).await;
+    let client = warm(LockClient::builder().url(server.url())).await;
     let held = locks(&client);
-    let guards: Vec<_> = lock_all(&held).await.into_iter().map(Result::unwrap).collect();
+    let guards = hold_all(&held).await;
     let others: Vec<_> = (0..MANY).map(|number| client.lock(format!("other:{number}"))).collect();
     server.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
     // An acquire, a release, an acquire and so on, in the same calls.
@@ -240,7 +218,7 @@ async fn a_server_that_forgets_the_script_learns_it_again() {
         server.ask::<()>(&["SCRIPT", "FLUSH"]);
         let locks = locks(&client);
         server.reset_stats();
-        let guards: Vec<_> = lock_all(&locks).await.into_iter().map(Result::unwrap).collect();
+        let guards = hold_all(&locks).await;
         // Twice of everything, because the first time nobody knows the script.
         assert!(server.calls("evalsha") <= 2 * 4, "{} calls", server.calls("evalsha"));
         server.ask::<()>(&["SCRIPT", "FLUSH"]);
@@ -253,13 +231,12 @@ async fn a_server_that_forgets_the_script_learns_it_again() {
 async fn a_cut_under_a_shared_call_costs_nobody_the_answer() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
-    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
-    warm_up(&client).await;
+    let client = warm(LockClient::builder().url(proxy.url(&server))).await;
     for (nth, fault) in [(3, Fault::DropReplyAndReset), (4, Fault::ResetBeforeSend)] {
         let locks = locks(&client);
         let faults = proxy.faults();
         proxy.plan("EVALSHA", nth, fault);
-        let guards: Vec<_> = lock_all(&locks).await.into_iter().map(Result::unwrap).collect();
+        let guards = hold_all(&locks).await;
         assert_eq!(proxy.faults(), faults + 1);
         let count = |guard: &LockGuard| server.holds(guard.name()).get(guard.owner()).copied();
         assert!(guards.iter().all(|guard| count(guard) == Some(1)));
@@ -275,8 +252,7 @@ async fn a_shared_call_that_is_not_answered_fails_each_request_in_time_and_is_un
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(500));
-    let client = builder.connect().await.unwrap();
-    warm_up(&client).await;
+    let client = warm(builder).await;
     let (locks, faults) = (locks(&client), proxy.faults());
     proxy.plan("EVALSHA", 3, Fault::Mute);
     let answers = lock_all(&locks).await;
@@ -300,26 +276,16 @@ fn two_under_way_and_one_seated<'a>(
     let mut first: Vec<_> = names[..2].iter().map(|lock| lock.lock().boxed()).collect();
     let mut third = names[2].lock().boxed();
     for call in first.iter_mut().chain([&mut third]) {
-        assert!(call.now_or_never_by_ref().is_none());
+        assert!(call.now_or_never().is_none());
     }
     (first, third)
 }
-
-/// A poll, without the future being given away.
-trait NowOrNever: Future + Unpin {
-    fn now_or_never_by_ref(&mut self) -> Option<Self::Output> {
-        FutureExt::now_or_never(self)
-    }
-}
-
-impl<F: Future + Unpin> NowOrNever for F {}
 
 #[tokio::test]
 async fn a_call_that_is_dropped_in_its_seat_is_never_sent() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
-    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
-    warm_up(&client).await;
+    let client = warm(LockClient::builder().url(proxy.url(&server))).await;
     let locks = locks(&client);
     server.reset_stats();
     let (first, third) = two_under_way_and_one_seated(&locks);
@@ -337,14 +303,12 @@ async fn a_call_that_is_dropped_in_its_seat_is_never_sent() {
 #[tokio::test]
 async fn a_call_that_is_dropped_on_its_way_with_others_is_undone() {
     let server = Server::start();
-    let client = connect(&server).await;
-    warm_up(&client).await;
+    let client = warm(LockClient::builder().url(server.url())).await;
     let locks = locks(&client);
     for pause in 1..30 {
         let (first, third) = two_under_way_and_one_seated(&locks);
-        let fourth = locks[3].lock().boxed();
-        tokio::pin!(fourth);
-        assert!(fourth.now_or_never_by_ref().is_none());
+        let mut fourth = locks[3].lock().boxed();
+        assert!((&mut fourth).now_or_never().is_none());
         turns(pause).await;
         drop(third);
         let guards = soon("the others", join_all(first)).await;
@@ -362,8 +326,7 @@ async fn the_undo_of_a_request_that_shares_a_call_waits_until_that_is_over() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(1_000));
-    let client = builder.connect().await.unwrap();
-    warm_up(&client).await;
+    let client = warm(builder).await;
     let locks = locks(&client);
     server.reset_stats();
     let faults = proxy.faults();
@@ -384,8 +347,7 @@ async fn the_undo_of_a_request_that_shares_a_call_waits_until_that_is_over() {
 async fn a_request_waits_for_the_tasks_that_are_ready_to_run_and_for_nothing_else() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
-    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
-    warm_up(&client).await;
+    let client = warm(LockClient::builder().url(proxy.url(&server))).await;
     let locks = locks(&client);
     proxy.forget_commands();
     let (first, third) = two_under_way_and_one_seated(&locks);

@@ -6,7 +6,6 @@
 //! that the answer is on its way or there. What is left behind would stay for the lease of 30 s;
 //! it must be gone in no time, and within a round trip as a rule.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use futures::FutureExt;

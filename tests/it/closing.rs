@@ -24,6 +24,7 @@ pub(crate) async fn closing_sends_parked_waiters_home(setup: Setup) {
     wait_until("no subscription", SOON, || setup.subscribers("parked") == 0).await;
 }
 
+// testAutoExpire
 pub(crate) async fn a_guard_that_is_alive_when_its_client_closes_is_not_renewed_but_can_be_given_back(
     setup: Setup,
 ) {

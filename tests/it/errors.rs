@@ -11,19 +11,31 @@ fn about_order(error: Option<Error>, kind: ErrorKind) {
     assert_eq!(error.is_retryable(), kind == ErrorKind::Unavailable, "{error}");
 }
 
-/// What each call about a lock says.
-async fn every_call(lock: &Lock, kind: ErrorKind) {
-    about_order(lock.lock().await.err(), kind);
-    about_order(lock.lock_with_lease(MINUTE).await.err(), kind);
-    about_order(lock.try_lock(ms(1), MINUTE).await.err(), kind);
-    about_order(lock.try_lock_now().await.err(), kind);
-    about_order(lock.with(async |_| ()).await.err(), kind);
-    about_order(lock.try_with(ms(1), MINUTE, async |_| ()).await.err(), kind);
-    about_order(lock.is_locked().await.err(), kind);
-    about_order(lock.is_held().await.err(), kind);
-    about_order(lock.hold_count().await.err(), kind);
-    about_order(lock.remaining_lease().await.err(), kind);
-    about_order(lock.force_unlock().await.err(), kind);
+/// What each call about a lock says, which has to fail at once.
+pub(crate) async fn every_call(lock: &Lock) -> Vec<(&'static str, Error)> {
+    let errors = [
+        ("lock", soon("lock", lock.lock()).await.err()),
+        ("lock_with_lease", soon("lock", lock.lock_with_lease(MINUTE)).await.err()),
+        ("try_lock", soon("try_lock", lock.try_lock(MINUTE, MINUTE)).await.err()),
+        ("try_lock_now", soon("try_lock_now", lock.try_lock_now()).await.err()),
+        ("with", soon("with", lock.with(async |_| ())).await.err()),
+        ("try_with", soon("with", lock.try_with(MINUTE, MINUTE, async |_| ())).await.err()),
+        ("is_locked", lock.is_locked().await.err()),
+        ("is_held", lock.is_held().await.err()),
+        ("hold_count", lock.hold_count().await.err()),
+        ("remaining_lease", lock.remaining_lease().await.err()),
+        ("force_unlock", lock.force_unlock().await.err()),
+    ];
+    let refused = |(call, error): (&'static str, Option<Error>)| {
+        (call, error.unwrap_or_else(|| panic!("{call}: not refused")))
+    };
+    errors.map(refused).into()
+}
+
+async fn every_call_is_about_order(lock: &Lock, kind: ErrorKind) {
+    for (_, error) in every_call(lock).await {
+        about_order(Some(error), kind);
+    }
 }
 
 async fn client_of(url: String) -> LockClient {
@@ -39,7 +51,7 @@ async fn an_error_names_its_lock_as_the_caller_did_and_says_whether_to_call_agai
     let lock = client.lock("order");
 
     server.ask::<()>(&["SET", "app:order", "data"]);
-    every_call(&lock, ErrorKind::NotALock).await;
+    every_call_is_about_order(&lock, ErrorKind::NotALock).await;
     server.ask::<()>(&["DEL", "app:order"]);
 
     about_order(lock.lock_with_lease(Duration::ZERO).await.err(), ErrorKind::InvalidArgument);
@@ -57,8 +69,8 @@ async fn an_error_names_its_lock_as_the_caller_did_and_says_whether_to_call_agai
 
     soon("closing", client.close()).await;
     soon("closing again", client.close()).await;
-    every_call(&lock, ErrorKind::Closed).await;
-    every_call(&client.clone().lock("order"), ErrorKind::Closed).await;
+    every_call_is_about_order(&lock, ErrorKind::Closed).await;
+    every_call_is_about_order(&client.clone().lock("order"), ErrorKind::Closed).await;
     assert!(!server.exists("app:order"));
 }
 

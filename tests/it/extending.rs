@@ -88,16 +88,6 @@ async fn a_lock_that_is_lost_is_not_extended() {
 }
 
 #[tokio::test]
-async fn what_another_owner_has_taken_meanwhile_is_not_touched() {
-    let server = Server::start();
-    let guard = held_for(&connect(&server).await.lock("taken"), MINUTE).await;
-    server.ask::<()>(&["DEL", "taken"]);
-    server.hold_by_hand("taken", "somebody:1", ms(5_000));
-    assert_eq!(guard.extend(MINUTE).await.expect_err("taken").kind(), ErrorKind::Lost);
-    assert!(left(&server, "taken") <= ms(5_000));
-}
-
-#[tokio::test]
 async fn a_lease_out_of_bounds_is_refused_before_any_request() {
     let server = Server::start();
     let guard = held_for(&connect(&server).await.lock("bounds"), MINUTE).await;

@@ -25,6 +25,11 @@ fn queue_keys(name: &str) -> [String; 2] {
     ["redlatch_queue", "redlatch_waiting"].map(|key| format!("{key}:{tagged}"))
 }
 
+/// How many clients are in the queue.
+fn places(setup: &Setup, name: &str) -> u64 {
+    setup.ask_key("ZCARD", &queue_keys(&setup.key(name))[0])
+}
+
 /// The clients in the queue, those that came first in front.
 fn queue(server: &Server, name: &str) -> Vec<String> {
     server.ask(&["ZRANGE", &queue_keys(name)[0], "0", "-1"])
@@ -44,9 +49,42 @@ async fn apart() {
     tokio::time::sleep(ms(30)).await;
 }
 
+/// A server, and so many clients of it.
+async fn clients<const MANY: usize>() -> (Server, [LockClient; MANY]) {
+    let server = Server::start();
+    let clients = join_all((0..MANY).map(|_| connect(&server))).await;
+    (server, clients.try_into().expect("so many"))
+}
+
+/// A server, and a client of it by way of a proxy.
+struct Far {
+    server: Server,
+    proxy: Proxy,
+    client: LockClient,
+}
+
+impl Far {
+    async fn new() -> Self {
+        let server = Server::start();
+        let proxy = Proxy::new(&server);
+        let client = LockClient::builder().url(proxy.url(&server)).connect().await.unwrap();
+        Self { server, proxy, client }
+    }
+}
+
+/// A task that waits for the lock.
+fn call(lock: FairLock) -> JoinHandle<LockGuard> {
+    tokio::spawn(async move { lock.lock().await.expect("a turn") })
+}
+
 /// A task that waits for the lock, and whose client stands in the queue by now. Who comes next comes
 /// later than a round trip.
-async fn waiter<T: Send + 'static>(
+async fn waiter(server: &Server, lock: FairLock) -> JoinHandle<LockGuard> {
+    waiter_then(server, lock, |guard| guard).await
+}
+
+/// The same, which does something with the guard as soon as it has it.
+async fn waiter_then<T: Send + 'static>(
     server: &Server,
     lock: FairLock,
     then: impl FnOnce(LockGuard) -> T + Send + 'static,
@@ -76,6 +114,17 @@ async fn park<T: Future>(server: &Server, client: &str, name: &str, call: &mut S
     // The answer is on its way.
     apart().await;
     assert!(call.poll().is_pending());
+}
+
+/// They have the lock in this order, and leave nothing.
+async fn take_turns(server: &Server, waiters: impl IntoIterator<Item = JoinHandle<LockGuard>>) {
+    let mut waiters: Vec<_> = waiters.into_iter().collect();
+    while !waiters.is_empty() {
+        let guard = soon("a turn", waiters.remove(0)).await.unwrap();
+        assert!(waiters.iter().all(|later| !later.is_finished()), "two have the lock");
+        release(guard).await;
+    }
+    nothing_is_left(server).await;
 }
 
 /// Waits until nothing of that name is left in Redis, and that nothing is eternal until then.
@@ -139,10 +188,8 @@ pub(crate) async fn waiters_of_three_clients_are_served_in_the_order_in_which_th
         }));
         // The first of each client has a place when Redis knows its client, the others when they
         // have run so far as to stand in the wait queue.
-        let key = setup.key("order");
-        let known = || setup.ask_key::<u64>("ZCARD", &format!("redlatch_queue:{{{key}}}"));
         let expected = 3.min(number as u64 + 1);
-        wait_until("a place in the queue", SOON, || known() == expected).await;
+        wait_until("a place in the queue", SOON, || places(&setup, "order") == expected).await;
         apart().await;
     }
     release(holder).await;
@@ -154,11 +201,9 @@ pub(crate) async fn waiters_of_three_clients_are_served_in_the_order_in_which_th
 
 #[tokio::test]
 async fn a_call_that_does_not_wait_goes_before_nobody() {
-    let server = Server::start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
+    let (server, [one, other]) = clients().await;
     let guard = fair_hold(&one.fair_lock("barge")).await;
-    let (sender, held) = tokio::sync::oneshot::channel();
-    let waiting = waiter(&server, other.fair_lock("barge"), |guard| sender.send(guard)).await;
+    let waiting = waiter(&server, other.fair_lock("barge")).await;
     // Its client listens, and does not come: the lock is free, and its own.
     let keys = queue_keys("barge");
     let client = queue(&server, "barge").remove(0);
@@ -169,16 +214,14 @@ async fn a_call_that_does_not_wait_goes_before_nobody() {
     server.ask::<()>(&["HDEL", &keys[1], "notified"]);
     // The next that asks finds whose turn it is, and tells it.
     assert!(one.fair_lock("barge").try_lock_now().await.unwrap().is_none());
-    release(soon("its turn", held).await.unwrap()).await;
-    assert!(waiting.await.unwrap().is_ok());
+    release(soon("its turn", waiting).await.unwrap()).await;
     assert!(one.fair_lock("barge").try_lock_now().await.unwrap().is_some());
     nothing_is_left(&server).await;
 }
 
 #[tokio::test]
 async fn a_wait_that_is_over_gives_its_place_up_and_leaves_nothing() {
-    let server = Server::start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
+    let (server, [one, other]) = clients().await;
     let guard = fair_hold(&one.fair_lock("over")).await;
     for _ in 0..3 {
         assert!(other.fair_lock("over").try_lock(ms(60), MINUTE).await.unwrap().is_none());
@@ -189,79 +232,21 @@ async fn a_wait_that_is_over_gives_its_place_up_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_is_dropped_with_its_turn_passes_it_on() {
-    let server = Server::start();
-    let mut clients = Vec::new();
-    for _ in 0..3 {
-        clients.push(connect(&server).await);
-    }
-    let guard = fair_hold(&clients[0].fair_lock("passed")).await;
-    let first = clients[1].fair_lock("passed");
-    let client = client_of(&first);
-    let mut first = tokio_test::task::spawn(async move { first.lock().await });
-    park(&server, &client, "passed", &mut first).await;
-    let second = waiter(&server, clients[2].fair_lock("passed"), |guard| guard).await;
-    let begun = Instant::now();
-    release(guard).await;
-    // It is told, and never polled again.
-    wait_until("its turn", SOON, || first.is_woken()).await;
-    drop(first);
-    let guard = soon("the second", second).await.unwrap();
-    assert!(passed(begun) < ms(700), "only after the grace: {:?}", passed(begun));
-    release(guard).await;
-    nothing_is_left(&server).await;
-}
-
-#[tokio::test]
 async fn a_waiter_that_leaves_others_behind_moves_the_place_of_its_client_back() {
-    let server = Server::start();
-    let mut clients = Vec::new();
-    for _ in 0..3 {
-        clients.push(connect(&server).await);
-    }
-    let guard = fair_hold(&clients[0].fair_lock("back")).await;
-    let first = waiter(&server, clients[1].fair_lock("back"), drop).await;
-    let order = Arc::new(Mutex::new(Vec::new()));
-    let note = |name: &'static str| {
-        let order = order.clone();
-        move |guard| {
-            order.lock().unwrap().push(name);
-            drop::<LockGuard>(guard);
-        }
-    };
-    let second = waiter(&server, clients[2].fair_lock("back"), note("second")).await;
-    let third = waiter(&server, clients[1].fair_lock("back"), note("third")).await;
+    let (server, [holder, one, other]) = clients().await;
+    let guard = fair_hold(&holder.fair_lock("back")).await;
+    let first = waiter(&server, one.fair_lock("back")).await;
+    let second = waiter(&server, other.fair_lock("back")).await;
+    let third = waiter(&server, one.fair_lock("back")).await;
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
     release(guard).await;
-    soon("the second", second).await.unwrap();
-    soon("the third", third).await.unwrap();
-    assert_eq!(*order.lock().unwrap(), ["second", "third"]);
-    nothing_is_left(&server).await;
-}
-
-#[tokio::test]
-async fn waiters_that_came_between_two_of_another_client_are_served_between_them() {
-    let server = Server::start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
-    let guard = fair_hold(&one.fair_lock("between")).await;
-    let second = waiter(&server, other.fair_lock("between"), |guard| guard).await;
-    let lock = one.fair_lock("between");
-    let third = waiter(&server, lock, |guard| guard).await;
-    wait_until("two clients", SOON, || queue(&server, "between").len() == 2).await;
-    // A client that holds the lock has a waiter, and yet it is the other's turn.
-    release(guard).await;
-    let guard = soon("the second", second).await.unwrap();
-    assert!(!third.is_finished());
-    release(guard).await;
-    release(soon("the third", third).await.unwrap()).await;
-    nothing_is_left(&server).await;
+    take_turns(&server, [second, third]).await;
 }
 
 #[tokio::test]
 async fn a_client_that_closes_gives_its_places_up() {
-    let server = Server::start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
+    let (server, [one, other]) = clients().await;
     let guard = fair_hold(&one.fair_lock("closed")).await;
     let lock = other.fair_lock("closed");
     let waiting = tokio::spawn(async move { lock.lock().await.map(drop) });
@@ -280,13 +265,8 @@ async fn a_plain_lock_and_a_fair_one_of_that_name_exclude_each_other() {
     let (plain, fair) = (one.lock("mixed"), other.fair_lock("mixed"));
     let guard = hold(&plain).await;
     assert!(fair.try_lock_now().await.unwrap().is_none());
-    let waiting = tokio::spawn({
-        let fair = fair.clone();
-        async move { fair.lock().await.unwrap() }
-    });
-    let key = setup.key("mixed");
-    let places = || setup.ask_key::<u64>("ZCARD", &format!("redlatch_queue:{{{key}}}"));
-    wait_until("a place", SOON, || places() == 1).await;
+    let waiting = call(fair);
+    wait_until("a place", SOON, || places(&setup, "mixed") == 1).await;
     release(guard).await;
     // Nobody tells it: it notices when it refreshes its place.
     let guard = soon("a refresh", waiting).await.unwrap();
@@ -302,34 +282,15 @@ async fn a_plain_lock_and_a_fair_one_of_that_name_exclude_each_other() {
 
 #[tokio::test]
 async fn a_forced_unlock_lets_the_first_in_the_queue_in() {
-    let server = Server::start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
+    let (server, [one, other]) = clients().await;
     let guard = fair_hold(&one.fair_lock("forced")).await;
-    let waiting = waiter(&server, other.fair_lock("forced"), |guard| guard).await;
+    let waiting = waiter(&server, other.fair_lock("forced")).await;
     let begun = Instant::now();
     assert!(one.fair_lock("forced").force_unlock().await.unwrap());
     release(soon("its turn", waiting).await.unwrap()).await;
     assert!(passed(begun) < ms(1_500), "{:?}", passed(begun));
     drop(guard);
     nothing_is_left(&server).await;
-}
-
-#[tokio::test]
-async fn a_hash_that_is_no_lock_is_refused_and_stays() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    server.ask::<()>(&["HSET", "hash", "field", "1", "other", "2"]);
-    server.ask::<()>(&["PEXPIRE", "hash", "60000"]);
-    let lock = client.fair_lock("hash");
-    for error in [
-        lock.lock().await.map(drop).unwrap_err(),
-        lock.try_lock_now().await.map(drop).unwrap_err(),
-        lock.force_unlock().await.map(drop).unwrap_err(),
-    ] {
-        assert_eq!(error.kind(), ErrorKind::NotALock, "{error}");
-    }
-    let fields: u64 = server.ask(&["HLEN", "hash"]);
-    assert_eq!(fields, 2);
 }
 
 #[tokio::test]
@@ -417,36 +378,6 @@ async fn an_uncontended_pair_costs_two_requests() {
     assert_eq!(proxy.commands().into_iter().collect::<Vec<_>>(), [("EVALSHA".to_owned(), 2)]);
 }
 
-#[tokio::test]
-async fn the_rights_that_the_guide_lists_are_enough() {
-    let server = Server::start();
-    let guide = include_str!("../../src/guide/deployment.md");
-    let (_, rights) = guide.split_once("ACL SETUSER app").expect("the rights");
-    let (rights, _) = rights.split_once("```").expect("their end");
-    let lines = rights.lines().map(|line| line.split('#').next().unwrap());
-    let rights: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
-    assert!(rights.contains(&"~redlatch_*") && rights.contains(&"+zadd"), "{rights:?}");
-    server.ask::<()>(&[&["ACL", "SETUSER", "app"], &rights[..]].concat());
-    // Only for the operator to look at, and not known to every version.
-    let _ = server.try_ask::<()>(&["ACL", "SETUSER", "app", "+client|setinfo"]);
-    let url = format!("redis://app:secret@127.0.0.1:{}/", server.port());
-    let connect = || LockClient::builder().url(url.as_str()).name_prefix("lock:").connect();
-    let (one, other) = (connect().await.unwrap(), connect().await.unwrap());
-    let guard = fair_hold(&one.fair_lock("least")).await;
-    let lock = other.fair_lock("least");
-    assert!(lock.try_lock(ms(50), MINUTE).await.unwrap().is_none());
-    let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
-    wait_until("a place", SOON, || queue(&server, "lock:least").len() == 1).await;
-    // It refreshes its place.
-    tokio::time::sleep(ms(3_600)).await;
-    release(guard).await;
-    let guard = soon("its turn", waiting).await.unwrap();
-    assert!(one.fair_lock("least").force_unlock().await.unwrap());
-    drop(guard);
-    nothing_is_left(&server).await;
-    assert_eq!(server.errors("NOPERM"), 0);
-}
-
 /// Every turn is one, whatever gives up meanwhile.
 pub(crate) async fn many_waiters_that_come_and_give_up_all_have_their_turns(setup: Setup) {
     let mut tasks = Vec::new();
@@ -472,7 +403,5 @@ pub(crate) async fn many_waiters_that_come_and_give_up_all_have_their_turns(setu
         crate::support::within(MINUTE, "the turns", task).await.unwrap();
     }
     wait_until("a free lock", SOON, || !setup.exists("crowd")).await;
-    let key = setup.key("crowd");
-    let places = || setup.ask_key::<u64>("ZCARD", &format!("redlatch_queue:{{{key}}}"));
-    wait_until("no place", SOON, || places() == 0).await;
+    wait_until("no place", SOON, || places(&setup, "crowd") == 0).await;
 }

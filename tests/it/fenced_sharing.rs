@@ -2,10 +2,10 @@
 //! Redis is (see `contract`), and what that costs and needs on one server.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use redlatch::{FencedReadWriteLock, FencedWriteGuard};
+use redlatch::kind::ReadWriteKind;
+use redlatch::{FencedReadWriteLock, FencedWriteGuard, ReadWriteLock};
 
 use crate::prelude::*;
 use crate::sharing::{reads, writes};
@@ -13,6 +13,7 @@ use crate::support::tokens::assert_growing;
 
 const NAME: &str = "config";
 
+/// That of a writer who writes nothing else.
 async fn next_token(lock: &FencedReadWriteLock) -> FencingToken {
     let guard = writes(lock).await;
     let token = guard.token();
@@ -95,8 +96,8 @@ async fn take_turns(setup: &Setup) -> bool {
     let mut guard = writes(&there).await;
     let mut tokens = vec![guard.token()];
     let mut owners = Vec::new();
-    let mut waits = vec![waits_to_write(|| setup.queue(NAME), &client).await];
-    for _ in 0..3 {
+    let mut waits = Vec::new();
+    for _ in 0..4 {
         waits.push(waits_to_write(|| setup.queue(NAME), &client).await);
     }
     for waits in waits {
@@ -149,12 +150,9 @@ pub(crate) async fn a_guard_that_changes_sides_keeps_its_token_or_has_a_new_one(
     inner.unlock().await.unwrap();
     // A downgrade by one of several writers in a row, for whom the client has drawn ahead.
     let holder = writes(&there).await;
-    let line = [
-        waits_to_write(|| setup.queue(NAME), &client).await,
-        waits_to_write(|| setup.queue(NAME), &client).await,
-    ];
+    let one = waits_to_write(|| setup.queue(NAME), &client).await;
+    let two = waits_to_write(|| setup.queue(NAME), &client).await;
     holder.unlock().await.unwrap();
-    let [one, two] = line;
     soon("a turn", one).await.unwrap().unlock().await.unwrap();
     let writing = soon("a turn", two).await.unwrap();
     let token = writing.token();
@@ -166,42 +164,54 @@ pub(crate) async fn a_guard_that_changes_sides_keeps_its_token_or_has_a_new_one(
     reading.unlock().await.unwrap();
 }
 
-pub(crate) async fn a_crowd_finds_the_token_of_the_last_writer_whoever_that_was(setup: Setup) {
-    let clients = [setup.connect().await, setup.connect().await];
-    let tokens: Arc<Mutex<Vec<FencingToken>>> = Arc::default();
-    let mut tasks = Vec::new();
-    for number in 0..12_u64 {
-        let lock = clients[number as usize % 2].fenced_read_write_lock(NAME);
-        let tokens = tokens.clone();
-        tasks.push(tokio::spawn(async move {
+pub(crate) async fn a_crowd_never_meets_and_finds_the_token_of_the_last_writer_whoever_that_was(
+    setup: Setup,
+) {
+    let clients = [setup.connect().await, setup.connect().await, setup.connect().await];
+    let (inside, tokens) = (Arc::new(AtomicI64::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let tasks = (0..12_u64).map(|number| {
+        let lock = clients[number as usize % 3].fenced_read_write_lock(NAME);
+        let (inside, tokens) = (inside.clone(), tokens.clone());
+        tokio::spawn(async move {
             for round in 0..12 {
-                if (number / 2 + round) % 3 > 0 {
+                if (number / 3 + round) % 3 > 0 {
                     let guard = writes(&lock).await;
+                    assert_eq!(inside.fetch_sub(1, SeqCst), 0, "beside another holder");
                     tokens.lock().unwrap().push(guard.token());
                     tokio::task::yield_now().await;
+                    inside.fetch_add(1, SeqCst);
                     soon("unlocking", guard.unlock()).await.unwrap();
                 } else {
                     let guard = reads(&lock).await;
+                    assert!(inside.fetch_add(1, SeqCst) >= 0, "beside a writer");
                     let last = tokens.lock().unwrap().last().copied();
                     assert_eq!(guard.token(), last);
-                    soon("unlocking", guard.unlock()).await.unwrap();
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(1, SeqCst);
+                    drop(guard);
                 }
             }
-        }));
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        within(MINUTE, "all turns", task).await.unwrap();
     }
-    for task in tasks {
-        soon("all turns", task).await.unwrap();
-    }
+    wait_until("a free lock", SOON, || !setup.exists(NAME)).await;
     let tokens = std::mem::take(&mut *tokens.lock().unwrap());
     assert_eq!(tokens.len(), 96);
     assert_growing(&tokens);
 }
 
-/// What the server was sent for that.
-async fn commands(proxy: &Proxy, call: impl Future<Output = ()>) -> Vec<(String, u64)> {
+/// What the server is sent for each call once.
+async fn commands<K: ReadWriteKind>(
+    proxy: &Proxy,
+    lock: &ReadWriteLock<K>,
+) -> BTreeMap<String, u64> {
     proxy.forget_commands();
-    call.await;
-    proxy.commands().into_iter().collect()
+    reads(lock).await.unlock().await.unwrap();
+    let reading = writes(lock).await.downgrade().await.unwrap();
+    reading.try_upgrade().await.unwrap().expect("alone").unlock().await.unwrap();
+    proxy.commands()
 }
 
 #[tokio::test]
@@ -212,28 +222,16 @@ async fn it_costs_the_commands_of_a_read_write_lock_and_that_one_has_no_counter(
     let (plain, fenced) =
         (client.read_write_lock("plain"), client.fenced_read_write_lock("fenced"));
     plain.write().await.unwrap().unlock().await.unwrap();
-    let once = |many| vec![("EVALSHA".to_owned(), many)];
-    let cheap = commands(&proxy, async {
-        plain.read().await.unwrap().unlock().await.unwrap();
-        let reading = plain.write().await.unwrap().downgrade().await.unwrap();
-        reading.try_upgrade().await.unwrap().expect("alone").unlock().await.unwrap();
-    });
-    assert_eq!(cheap.await, once(8));
+    assert_eq!(commands(&proxy, &plain).await, [("EVALSHA".to_owned(), 8)].into());
     for counts in ["get", "incrby"] {
         assert_eq!(server.calls(counts), 0, "a script called it");
     }
     next_token(&fenced).await;
-    let same = commands(&proxy, async {
-        fenced.read().await.unwrap().unlock().await.unwrap();
-        let reading = fenced.write().await.unwrap().downgrade().await.unwrap();
-        reading.try_upgrade().await.unwrap().expect("alone").unlock().await.unwrap();
-    });
-    assert_eq!(same.await, once(8));
+    assert_eq!(commands(&proxy, &fenced).await, [("EVALSHA".to_owned(), 8)].into());
     let one = reads(&fenced).await;
-    let joins = commands(&proxy, async {
-        assert_eq!(read_token(&fenced).await, one.token());
-    });
-    assert!(joins.await.is_empty(), "readers of a client share their token");
+    proxy.forget_commands();
+    assert_eq!(read_token(&fenced).await, one.token());
+    assert!(proxy.commands().is_empty(), "readers of a client share their token");
     one.unlock().await.unwrap();
 }
 
@@ -248,8 +246,7 @@ async fn handles_of_both_kinds_and_one_name_are_handles_of_one_lock() {
     assert!(fenced.try_read_now().await.unwrap().is_none());
     assert!(fenced.try_write_now().await.unwrap().is_none());
     // Readers of both kinds wait beside each other, and come in together.
-    let mut plain_ones = Vec::new();
-    let mut fenced_ones = Vec::new();
+    let (mut plain_ones, mut fenced_ones) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         let (plain, fenced) = (plain.clone(), fenced.clone());
         plain_ones.push(tokio::spawn(async move { plain.read().await.unwrap() }));
@@ -258,10 +255,8 @@ async fn handles_of_both_kinds_and_one_name_are_handles_of_one_lock() {
         tokio::time::sleep(ms(5)).await;
     }
     writing.unlock().await.unwrap();
-    let mut guards = Vec::new();
-    for one in plain_ones {
-        guards.push(soon("to read", one).await.unwrap());
-    }
+    let guards = soon("to read", join_all(plain_ones)).await;
+    let guards: Vec<_> = guards.into_iter().map(Result::unwrap).collect();
     for one in fenced_ones {
         // A writer without a token is none to them.
         let guard = soon("to read", one).await.unwrap();
@@ -327,45 +322,17 @@ async fn a_refusal_uses_up_no_token_and_a_call_that_is_dropped_leaves_nothing() 
     let mut last = next_token(&next).await;
     // However far the request came: what another owner asks comes after it.
     for between in [0, 1, 6, 60] {
-        for writes in [true, false] {
-            let lock = client.fenced_read_write_lock(NAME);
-            let call: BoxFuture<'_, bool> = if writes {
-                async { lock.write().await.is_ok() }.boxed()
-            } else {
-                async { lock.read().await.is_ok() }.boxed()
-            };
-            let mut steps = Steps::new(call);
-            assert!(steps.take(1).await.is_none());
-            turns(between).await;
-            drop(steps);
-            let token = next_token(&next).await;
-            assert!(token > last);
-            assert_eq!(read_token(&next).await, Some(token));
-            last = token;
-        }
+        let lock = client.fenced_read_write_lock(NAME);
+        let mut steps = Steps::new(lock.write());
+        assert!(steps.take(1).await.is_none());
+        turns(between).await;
+        drop(steps);
+        let token = next_token(&next).await;
+        assert!(token > last);
+        assert_eq!(read_token(&next).await, Some(token));
+        last = token;
     }
     wait_until("a free lock", SOON, || !setup.exists(NAME)).await;
-}
-
-#[tokio::test]
-async fn a_counter_that_is_none_is_an_error_and_leaves_no_lock() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let key = "redisson_lock_token:{config}";
-    let lock = client.fenced_read_write_lock(NAME);
-    for (spoil, kind) in [
-        (["RPUSH", key, "an element"], ErrorKind::NotALock),
-        (["SET", key, "text"], ErrorKind::Server),
-    ] {
-        server.ask::<()>(&["DEL", key]);
-        server.ask::<()>(&spoil);
-        for error in [lock.write().await.unwrap_err(), lock.read().await.unwrap_err()] {
-            assert_eq!((error.kind(), error.outcome()), (kind, Outcome::NotExecuted), "{error}");
-        }
-        assert_eq!(server.ask::<Vec<String>>(&["KEYS", "*"]), [key]);
-    }
-    let plain = client.read_write_lock(NAME).write().await.unwrap();
-    plain.unlock().await.unwrap();
 }
 
 #[tokio::test]
@@ -375,9 +342,9 @@ async fn a_full_memory_refuses_a_token_and_takes_back_those_that_were_drawn_in_v
     let lock = client.fenced_read_write_lock(NAME);
     let first = writes(&lock).await;
     let queue = || server.ask(&["ZRANGE", "redlatch_rw_queue:{config}", "0", "-1"]);
-    let line = [waits_to_write(queue, &client).await, waits_to_write(queue, &client).await];
+    let one = waits_to_write(queue, &client).await;
+    let two = waits_to_write(queue, &client).await;
     first.unlock().await.unwrap();
-    let [one, two] = line;
     let guard = soon("a turn", one).await.unwrap();
     server.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
     guard.unlock().await.unwrap();

@@ -1,11 +1,10 @@
 //! A hold is given back by `unlock` and by dropping the guard, wherever that happens. Nothing of it
-//! blocks, panics or needs a runtime. (Closing the client is in `closing.rs`.)
+//! blocks, panics or needs a runtime. (Closing the client is in `closing.rs`; tasks that are aborted, runtimes
+//! that have ended and threads that unwind are in `faults/process/no_runtime.rs`.)
 
-use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 use tokio::time::Instant;
 
 use crate::prelude::*;
@@ -38,30 +37,6 @@ pub(crate) async fn a_handle_can_lock_again_right_after_it_dropped_its_guard(set
         release(guard).await;
         assert!(!setup.exists("again"));
     }
-}
-
-pub(crate) async fn dropping_one_of_two_nested_guards_gives_one_hold_back(setup: Setup) {
-    let client = setup.connect().await;
-    let lock = client.lock("nested");
-    let outer = hold(&lock).await;
-    drop(hold(&lock).await);
-    wait_until("one hold", SOON, || setup.holds("nested").get(outer.owner()) == Some(&1)).await;
-    assert!(!is_free(&client, "nested").await);
-    drop(outer);
-    wait_until("a free lock", SOON, || !setup.exists("nested")).await;
-}
-
-pub(crate) async fn c4_an_aborted_task_gives_back_what_it_held(setup: Setup) {
-    let client = setup.connect().await;
-    let lock = client.lock("aborted");
-    let task = tokio::spawn(async move {
-        let _guard = lock.lock().await.unwrap();
-        std::future::pending::<()>().await;
-    });
-    wait_until("the lock", SOON, || setup.exists("aborted")).await;
-    task.abort();
-    assert!(soon("the task ends", task).await.unwrap_err().is_cancelled());
-    wait_until("a free lock", SOON, || !setup.exists("aborted")).await;
 }
 
 pub(crate) async fn a_guard_outlives_its_handle_and_its_client(setup: Setup) {
@@ -104,17 +79,6 @@ pub(crate) async fn a_dropped_guard_wakes_a_parked_waiter_of_another_client(setu
     release(soon("the waiter has the lock", waiter).await.unwrap()).await;
 }
 
-pub(crate) async fn c6_a_task_that_panics_gives_back_what_it_held(setup: Setup) {
-    let guard = hold(&setup.connect().await.lock("panicked")).await;
-    let task = tokio::spawn(async move {
-        let _guard = guard;
-        tokio::task::yield_now().await;
-        std::panic::resume_unwind(Box::new("the task fails"));
-    });
-    assert!(soon("the task ends", task).await.unwrap_err().is_panic());
-    wait_until("a free lock", SOON, || !setup.exists("panicked")).await;
-}
-
 /// As after a failover, or after a restart from a file that lacks the release.
 pub(crate) async fn w26_a_hold_that_was_given_back_and_is_still_counted_is_released_again(
     setup: Setup,
@@ -147,19 +111,6 @@ pub(crate) async fn w26_a_hold_that_was_given_back_and_is_still_counted_is_relea
     setup.free_by_hand("counted");
 }
 
-fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().unwrap()
-}
-
-/// A guard whose runtime is somewhere else, or nowhere.
-fn guard_of(runtime: &Runtime, setup: &Setup, name: &str) -> LockGuard {
-    runtime.block_on(async { hold(&setup.connect().await.lock(name)).await })
-}
-
-fn freed(setup: &Setup, name: &str) {
-    block_until("a free lock", SOON, || !setup.exists(name));
-}
-
 #[tokio::test]
 async fn a_thousand_guards_dropped_at_once_all_free_their_locks() {
     let server = Server::start();
@@ -174,88 +125,17 @@ async fn a_thousand_guards_dropped_at_once_all_free_their_locks() {
 }
 
 #[test]
-fn c6_a_guard_dropped_in_a_thread_without_a_runtime_frees_the_lock() {
+fn a_guard_is_renewed_without_a_runtime_of_the_users_and_is_unlocked_in_another() {
     let setup = Setup::alone();
-    let runtime = runtime();
-    let guard = guard_of(&runtime, &setup, "thread");
-    thread::spawn(move || drop(guard)).join().unwrap();
-    freed(&setup, "thread");
-}
-
-#[test]
-fn c6_a_guard_dropped_while_its_runtime_stands_still_frees_the_lock() {
-    let setup = Setup::alone();
-    let runtime = runtime();
-    let guard = guard_of(&runtime, &setup, "still");
-    // The runtime exists, but nobody drives it.
-    drop(guard);
-    freed(&setup, "still");
-    drop(runtime);
-}
-
-#[test]
-fn c5_a_guard_dropped_after_its_runtime_ended_frees_the_lock() {
-    let setup = Setup::alone();
-    let first = runtime();
-    let guard = guard_of(&first, &setup, "ended");
-    drop(first);
-    drop(guard);
-    freed(&setup, "ended");
-
-    let second = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let guard = guard_of(&second, &setup, "shut down");
-    second.shutdown_background();
-    drop(guard);
-    freed(&setup, "shut down");
-}
-
-#[test]
-fn a_guard_unlocked_in_another_runtime_than_its_own_frees_the_lock() {
-    let setup = Setup::alone();
-    let first = runtime();
-    let guard = guard_of(&first, &setup, "moved");
-    drop(first);
-    runtime().block_on(release(guard));
-    assert!(!setup.exists("moved"));
-}
-
-#[test]
-fn a_guard_is_kept_renewed_without_any_runtime_of_the_users() {
-    let setup = Setup::alone();
-    let first = runtime();
+    let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
     let guard =
-        first.block_on(async { hold(&setup.client_with(ms(1_500)).await.lock("kept")).await });
-    drop(first);
+        runtime().block_on(async { hold(&setup.client_with(ms(1_500)).await.lock("kept")).await });
     // Longer than a lease: it is still held only if it was renewed.
     thread::sleep(ms(2_200));
     assert!(!guard.is_lost());
     assert!(setup.exists("kept"));
-    drop(guard);
-    freed(&setup, "kept");
-}
-
-#[test]
-fn c6_a_guard_dropped_by_a_panic_frees_the_lock() {
-    let setup = Setup::alone();
-    let runtime = runtime();
-    let guard = guard_of(&runtime, &setup, "panic");
-    let panicked = catch_unwind(AssertUnwindSafe(|| {
-        let _guard = guard;
-        // Without the hook's noise in the output of the tests.
-        std::panic::resume_unwind(Box::new("a panic of the user's"));
-    }));
-    assert!(panicked.is_err());
-    freed(&setup, "panic");
-}
-
-#[test]
-fn c6_a_guard_dropped_with_its_threads_locals_frees_the_lock() {
-    thread_local!(static KEPT: RefCell<Option<LockGuard>> = const { RefCell::new(None) });
-    let setup = Setup::alone();
-    let runtime = runtime();
-    let guard = guard_of(&runtime, &setup, "local");
-    thread::spawn(move || KEPT.set(Some(guard))).join().unwrap();
-    freed(&setup, "local");
+    runtime().block_on(release(guard));
+    assert!(!setup.exists("kept"));
 }
 
 #[tokio::test]
@@ -269,25 +149,4 @@ async fn a_guard_dropped_while_redis_is_down_is_released_when_it_is_back() {
     tokio::time::sleep(ms(300)).await;
     server.start_again();
     wait_until("a free lock", SOON, || !server.exists("down")).await;
-}
-
-#[tokio::test]
-async fn guards_given_back_while_redis_is_out_of_reach_are_released_when_it_is_back() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(200));
-    let client = builder.connect().await.unwrap();
-    let names = ["cut:1", "cut:2"];
-    let [dropped, unlocked] = names.map(|name| client.lock(name));
-    let (dropped, unlocked) = (hold(&dropped).await, hold(&unlocked).await);
-    proxy.refuse(true);
-    proxy.cut_all();
-    let before = proxy.attempts();
-    drop(dropped);
-    let error = soon("unlock gives up", unlocked.unlock()).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    wait_until("it tries in vain, and again", SOON, || proxy.attempts() >= before + 4).await;
-    assert!(names.iter().all(|name| server.exists(name)));
-    proxy.refuse(false);
-    wait_until("free locks", SOON, || !names.iter().any(|name| server.exists(name))).await;
 }

@@ -54,20 +54,34 @@ impl Scene {
     async fn with(args: &[&str], options: fn(LockClientBuilder) -> LockClientBuilder) -> Self {
         let server = Server::start_with(args);
         let proxy = Proxy::new(&server);
-        let client = connect_with(proxy.url(&server), options).await;
+        let builder = options(LockClient::builder().url(proxy.url(&server)));
+        let client = soon("connecting", builder.connect()).await.expect("connecting");
         let scene = Self { server, proxy, client };
         // Every script once.
-        let guard = hold(&scene.client.lock("before")).await;
-        let next = Waiter::first(&scene, "before", LOCK).await;
+        let (guard, next) = scene.pair("before", LOCK).await;
         release(guard).await;
         release(next.gets().await).await;
         scene.server.reset_stats();
         scene
     }
 
+    /// A holder, and the first who waits for it.
+    async fn pair(&self, name: &str, take: Take) -> (LockGuard, Waiter) {
+        let guard = hold(&self.client.lock(name)).await;
+        (guard, Waiter::first(self, name, take).await)
+    }
+
     /// Another client, which goes straight to the server.
     async fn other(&self) -> LockClient {
-        connect_with(self.server.url(), |options| options).await
+        connect(&self.server).await
+    }
+
+    /// Another client, which is subscribed beside this one and waits for the lock.
+    async fn outside(&self, name: &str) -> JoinHandle<LockGuard> {
+        let lock = self.other().await.lock(name);
+        let waiting = tokio::spawn(async move { lock.lock().await.expect("the lock") });
+        wait_until("another client waits", SOON, || self.server.subscribers(name) == 2).await;
+        waiting
     }
 
     /// Redis has that owner there, and once.
@@ -98,18 +112,17 @@ impl Scene {
         wait_until("Redis has heard of a shorter lease", SOON, kept).await;
     }
 
+    /// The last who has the lock gives it back, and nothing is left.
+    async fn ends(&self, guard: LockGuard) {
+        let name = guard.name().to_owned();
+        release(guard).await;
+        self.until_gone(&name).await;
+    }
+
     /// Nobody has the lock any more, and nobody is counted on to give it back.
     async fn until_gone(&self, name: &str) {
         wait_until("no key is left", SOON, || !self.server.exists(name)).await;
     }
-}
-
-async fn connect_with(
-    url: String,
-    options: impl FnOnce(LockClientBuilder) -> LockClientBuilder,
-) -> LockClient {
-    let builder = options(LockClient::builder().url(url));
-    soon("connecting", builder.connect()).await.expect("connecting")
 }
 
 /// A call in the line of its client, which goes on only when it is polled.

@@ -3,6 +3,7 @@
 
 use Blow::{Deleted, Overwritten, Taken};
 use Finder::{Execution, Extension, HandOff, Nested, Renewal, Unlock, UnlockOfOne};
+use redlatch::kind::LockKind;
 use redlatch::redis;
 
 use crate::prelude::*;
@@ -65,49 +66,25 @@ async fn is_latched(guard: LockGuard, loss: Loss) {
     assert_eq!(guard.loss(), Some(loss));
     says(soon("extending", guard.extend(MINUTE)).await.expect_err("lost"), loss);
     says(guard.run_until_lost(async {}).await.expect_err("lost"), loss);
-    let done: Result<(), Error> = guard.execute(redis::pipe().cmd("PING")).await;
-    says(done.expect_err("lost"), loss);
+    let executed = guard.execute::<()>(redis::pipe().cmd("PING")).await;
+    says(executed.expect_err("lost"), loss);
     says(soon("unlocking", guard.unlock()).await.expect_err("lost"), loss);
 }
 
-/// Locks with scripts of their own.
-enum Handle {
-    Plain(Lock),
-    Fair(FairLock),
-}
-
-impl Handle {
-    fn name(&self) -> &str {
-        match self {
-            Self::Plain(lock) => lock.name(),
-            Self::Fair(lock) => lock.name(),
-        }
-    }
-
-    async fn hold(&self, lease: impl Into<Lease>) -> Result<LockGuard, Error> {
-        let granted = match self {
-            Self::Plain(lock) => lock.try_lock(Duration::ZERO, lease).await?,
-            Self::Fair(lock) => lock.try_lock(Duration::ZERO, lease).await?,
-        };
-        Ok(granted.expect("a lock that is free"))
-    }
-
-    async fn nest(&self) -> Result<Option<LockGuard>, Error> {
-        match self {
-            Self::Plain(lock) => lock.try_lock_now().await,
-            Self::Fair(lock) => lock.try_lock_now().await,
-        }
-    }
-}
-
-async fn find(finder: Finder, blow: Blow, server: &Server, client: &LockClient, lock: &Handle) {
+async fn find<K: LockKind<Token = ()>>(
+    finder: Finder,
+    blow: Blow,
+    server: &Server,
+    client: &LockClient,
+    lock: Lock<K>,
+) {
     let guard = match finder {
-        Renewal => lock.hold(Lease::Watchdog).await.expect("the lock"),
-        _ => lock.hold(MINUTE).await.expect("the lock"),
+        Renewal => lock.lock().await.expect("the lock"),
+        _ => lock.lock_with_lease(MINUTE).await.expect("the lock"),
     };
     assert_eq!(guard.loss(), None);
     let inner = match finder {
-        UnlockOfOne => Some(lock.hold(MINUTE).await.expect("a nested hold")),
+        UnlockOfOne => Some(lock.lock_with_lease(MINUTE).await.expect("a nested hold")),
         _ => None,
     };
     let waiter = match finder {
@@ -132,13 +109,13 @@ async fn find(finder: Finder, blow: Blow, server: &Server, client: &LockClient, 
             says(soon("unlocking", inner.unlock()).await.expect_err("lost"), loss);
         }
         // What comes of the call itself is another hold, a refusal, or no lock.
-        Nested => drop(soon("nesting", lock.nest()).await),
+        Nested => drop(soon("nesting", lock.try_lock_now()).await),
         Extension => {
             says(soon("extending", guard.extend(MINUTE)).await.expect_err("lost"), loss);
         }
         Execution => {
-            let done: Result<(), Error> = guard.execute(redis::pipe().cmd("PING")).await;
-            says(done.expect_err("lost"), loss);
+            let executed = guard.execute::<()>(redis::pipe().cmd("PING")).await;
+            says(executed.expect_err("lost"), loss);
         }
     }
     is_latched(guard, loss).await;
@@ -157,12 +134,11 @@ async fn every_request_that_finds_a_loss_tells_a_key_that_is_gone_from_one_that_
             }
             println!("{finder:?} {blow:?}");
             let name = format!("{finder:?}:{blow:?}");
-            let lock = Handle::Plain(client.lock(&name));
-            find(finder, blow, &server, &client, &lock).await;
+            find(finder, blow, &server, &client, client.lock(&name)).await;
             // A waiter of a fair lock listens elsewhere, and the hand-off is that of a plain one.
             if !matches!(finder, HandOff) {
-                let lock = Handle::Fair(client.fair_lock(format!("{name}:fair")));
-                find(finder, blow, &server, &client, &lock).await;
+                let lock = client.fair_lock(format!("{name}:fair"));
+                find(finder, blow, &server, &client, lock).await;
             }
         }
     }

@@ -58,23 +58,6 @@ async fn nested_holds_count_from_the_first() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_handed_off_counts_anew() {
-    let server = Server::start();
-    let client = client(&server).await;
-    let guard = hold(&client.lock("handed")).await;
-    let lock = client.lock("handed");
-    let waiter = tokio::spawn(async move { hold(&lock).await });
-    wait_until("a waiter", SOON, || server.subscribers("handed") == 1).await;
-    tokio::time::sleep(MAX_HOLD / 2).await;
-    release(guard).await;
-    let handed = Instant::now();
-    let guard = soon("the lock", waiter).await.expect("no panic");
-    soon("the loss", guard.lost()).await;
-    let held = handed.elapsed();
-    assert!(is_limited(held), "{held:?}");
-}
-
-#[tokio::test]
 async fn what_the_caller_asks_for_is_not_limited() {
     let server = Server::start();
     let client = client(&server).await;

@@ -1,5 +1,6 @@
 //! Every option at its bounds and beyond works, or is refused before anything is sent (W13).
 
+use std::fmt::Debug;
 use std::panic;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,87 +18,80 @@ enum Expected {
     MayFail,
 }
 
-type Set = Box<dyn Fn(LockClientBuilder) -> LockClientBuilder>;
+struct Setting {
+    what: String,
+    expected: Expected,
+    set: Box<dyn Fn(LockClientBuilder) -> LockClientBuilder>,
+}
+
+/// One option with each of these values.
+fn each<V: Copy + Debug + 'static, const N: usize>(
+    option: &str,
+    set: fn(LockClientBuilder, V) -> LockClientBuilder,
+    values: [(V, Expected); N],
+) -> Vec<Setting> {
+    let setting = |(value, expected)| Setting {
+        what: format!("{option}({value:?})"),
+        expected,
+        set: Box::new(move |builder| set(builder, value)),
+    };
+    values.map(setting).into()
+}
 
 /// Each setting, and what has to come of it.
-fn settings() -> Vec<(String, Expected, Set)> {
+fn settings() -> Vec<Setting> {
     use Expected::{MayFail, Refused, Works};
-    let mut all: Vec<(String, Expected, Set)> = Vec::new();
-    let mut add = |what: String, expected, set: Set| all.push((what, expected, set));
-    for (value, expected) in [
-        (Duration::ZERO, Refused),
+    type Builder = LockClientBuilder;
+    let (none, forever) = (Duration::ZERO, Duration::MAX);
+    let watchdogs = [
+        (none, Refused),
         (NANOSECOND, Refused),
         (ms(30) - NANOSECOND, Refused),
         (ms(30), MayFail),
         (DAY, Works),
         (DAY + NANOSECOND, Refused),
-        (Duration::MAX, Refused),
-    ] {
-        let set = move |builder: LockClientBuilder| builder.watchdog_timeout(value);
-        add(format!("watchdog_timeout({value:?})"), expected, Box::new(set));
-    }
-    for (value, expected) in [
-        (Duration::ZERO, Refused),
+        (forever, Refused),
+    ];
+    let commands = [
+        (none, Refused),
         (NANOSECOND, Refused),
         (ms(10) - NANOSECOND, Refused),
         (ms(10), MayFail),
         (HOUR, Works),
         (HOUR + NANOSECOND, Refused),
-        (Duration::MAX, Refused),
-    ] {
-        let set = move |builder: LockClientBuilder| builder.command_timeout(value);
-        add(format!("command_timeout({value:?})"), expected, Box::new(set));
-    }
-    for (value, expected) in
-        [(Duration::ZERO, MayFail), (NANOSECOND, MayFail), (Duration::MAX, Works)]
-    {
-        let set = move |builder: LockClientBuilder| builder.outage_limit(value);
-        add(format!("outage_limit({value:?})"), expected, Box::new(set));
-    }
-    for (value, expected) in [(Duration::ZERO, Works), (NANOSECOND, Works), (Duration::MAX, Works)]
-    {
-        let set = move |builder: LockClientBuilder| builder.max_hold(value);
-        add(format!("max_hold({value:?})"), expected, Box::new(set));
-    }
-    for (grace, expected) in
-        [(ms(9), Refused), (ms(10), Works), (ms(10_000), Works), (ms(10_001), Refused)]
-    {
-        let set = move |builder: LockClientBuilder| builder.fair_grace(grace);
-        add(format!("fair_grace({grace:?})"), expected, Box::new(set));
-    }
-    for (value, expected) in
-        [(ms(10) - NANOSECOND, Refused), (ms(10), Works), (Duration::MAX, Works)]
-    {
-        let set = move |builder: LockClientBuilder| builder.warn_waits_longer_than(value);
-        add(format!("warn_waits_longer_than({value:?})"), expected, Box::new(set));
-    }
-    for value in [0, 1, u32::MAX] {
-        let set = move |builder: LockClientBuilder| builder.max_handoffs(value);
-        add(format!("max_handoffs({value})"), Works, Box::new(set));
-    }
-    for value in [Duration::ZERO, NANOSECOND, Duration::MAX] {
-        let set = move |builder: LockClientBuilder| builder.max_handoff_time(value);
-        add(format!("max_handoff_time({value:?})"), Works, Box::new(set));
-        // Neither limit ends a run of hand-offs.
-        let set = move |builder: LockClientBuilder| {
-            builder.max_handoffs(u32::MAX).max_handoff_time(value).outage_limit(Duration::MAX)
-        };
-        add(format!("max_handoffs(MAX), max_handoff_time({value:?})"), Works, Box::new(set));
-    }
-    for (count, timeout, expected) in [
-        (0, ms(1), Refused),
-        (1, Duration::ZERO, Refused),
-        (1, NANOSECOND, Refused),
+        (forever, Refused),
+    ];
+    let outages = [(none, MayFail), (NANOSECOND, MayFail), (forever, Works)];
+    let all_work = [(none, Works), (NANOSECOND, Works), (forever, Works)];
+    let graces = [(ms(9), Refused), (ms(10), Works), (ms(10_000), Works), (ms(10_001), Refused)];
+    let waits = [(ms(10) - NANOSECOND, Refused), (ms(10), Works), (forever, Works)];
+    let replicas = [
+        ((0, ms(1)), Refused),
+        ((1, none), Refused),
+        ((1, NANOSECOND), Refused),
         // There are no replicas here.
-        (1, ms(1), MayFail),
-        (u32::MAX, ms(1), MayFail),
-        (1, Duration::from_secs(15) + NANOSECOND, Refused),
-        (u32::MAX, Duration::MAX, Refused),
-    ] {
-        let set = move |builder: LockClientBuilder| builder.replicas(count, timeout);
-        add(format!("replicas({count}, {timeout:?})"), expected, Box::new(set));
-    }
-    all
+        ((1, ms(1)), MayFail),
+        ((u32::MAX, ms(1)), MayFail),
+        ((1, 15 * SECOND + NANOSECOND), Refused),
+        ((u32::MAX, forever), Refused),
+    ];
+    // Neither limit ends a run of hand-offs.
+    let endless = |builder: Builder, time| {
+        builder.max_handoffs(u32::MAX).max_handoff_time(time).outage_limit(Duration::MAX)
+    };
+    let all = [
+        each("watchdog_timeout", Builder::watchdog_timeout, watchdogs),
+        each("command_timeout", Builder::command_timeout, commands),
+        each("outage_limit", Builder::outage_limit, outages),
+        each("max_hold", Builder::max_hold, all_work),
+        each("fair_grace", Builder::fair_grace, graces),
+        each("warn_waits_longer_than", Builder::warn_waits_longer_than, waits),
+        each("max_handoffs", Builder::max_handoffs, [0, 1, u32::MAX].map(|most| (most, Works))),
+        each("max_handoff_time", Builder::max_handoff_time, all_work),
+        each("max_handoffs(MAX), max_handoff_time", endless, all_work),
+        each("replicas", |builder, (count, timeout)| builder.replicas(count, timeout), replicas),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 /// How often a thread of a client has panicked: nobody awaits its tasks.
@@ -121,7 +115,7 @@ async fn w13_every_option_at_its_bounds_works_or_is_refused_before_any_io() {
     let before = panics_of_clients();
     let server = Server::start();
     let proxy = Proxy::new(&server);
-    for (what, expected, set) in settings() {
+    for Setting { what, expected, set } in settings() {
         let attempts = proxy.attempts();
         let builder = set(LockClient::builder().url(proxy.url(&server)));
         let client = soon(&what, builder.connect()).await;

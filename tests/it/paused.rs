@@ -8,37 +8,25 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::prelude::*;
 
-/// What a wait took: how often it was polled, and how long its thread was busy. Each test has a thread,
-/// on which all tasks of its runtime run.
-struct Cost {
-    polls: u32,
-    took: Duration,
-    busy: Duration,
-}
-
+/// For how long this thread was busy. Each test has one, on which all tasks of its runtime run.
 fn busy() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).expect("below a second"))
 }
 
-async fn cost<T>(future: impl Future<Output = T>) -> (T, Cost) {
+/// What a wait of about that time comes to. It is not polled often, and leaves its thread idle.
+async fn takes<T>(least: Duration, future: impl Future<Output = T>) -> T {
     let (mut future, mut polls, begun, before) = (pin!(future), 0, Instant::now(), busy());
     let value = std::future::poll_fn(|cx| {
         polls += 1;
         future.as_mut().poll(cx)
     });
     let value = value.await;
-    (value, Cost { polls, took: begun.elapsed(), busy: busy() - before })
-}
-
-impl Cost {
-    #[track_caller]
-    fn is_of(&self, least: Duration) {
-        let Self { polls, took, busy } = self;
-        assert!((least..least + ms(5_000)).contains(took), "{took:?}");
-        assert!(*polls < 60, "polled {polls} times in {took:?}");
-        assert!(*busy < *took / 4, "busy for {busy:?} of {took:?}");
-    }
+    let (took, busy) = (begun.elapsed(), busy() - before);
+    assert!((least..least + ms(5_000)).contains(&took), "{took:?}");
+    assert!(polls < 60, "polled {polls} times in {took:?}");
+    assert!(busy < took / 4, "busy for {busy:?} of {took:?}");
+    value
 }
 
 async fn client(server: &Server) -> LockClient {
@@ -69,9 +57,8 @@ async fn a_wait_that_is_paused_takes_its_real_time_and_does_not_spin() {
     tokio::time::pause();
     let asked = server.calls("evalsha");
     let lock = other.lock("lock");
-    let (granted, cost) = cost(lock.try_lock(ms(600), MINUTE)).await;
+    let granted = takes(ms(600), lock.try_lock(ms(600), MINUTE)).await;
     assert!(granted.expect("an answer").is_none());
-    cost.is_of(ms(600));
     let asked = server.calls("evalsha") - asked;
     assert!(asked <= 3, "asked {asked} times");
     held.unlock().await.expect("its release");
@@ -92,8 +79,7 @@ async fn a_waiter_has_the_lock_as_soon_as_it_is_free() {
             drop(held);
         }
     });
-    let (guard, cost) = cost(lock.lock()).await;
-    cost.is_of(ms(400));
+    let guard = takes(ms(400), lock.lock()).await;
     releases.join().expect("no panic");
     guard.expect("the lock").unlock().await.expect("its release");
 }
@@ -103,7 +89,7 @@ async fn a_loss_comes_at_its_real_deadline() {
     let server = Server::start();
     let client = client(&server).await;
     let guard = client.lock("lock").lock_with_lease(ms(400)).await.expect("the lock");
-    cost(guard.lost()).await.1.is_of(ms(350));
+    takes(ms(350), guard.lost()).await;
     assert_eq!(guard.loss(), Some(Loss::LeaseEnded));
 }
 
@@ -116,9 +102,7 @@ async fn a_server_that_does_not_answer_is_given_its_real_time() {
     let lock = client.lock("lock");
     lock.lock().await.expect("the lock").unlock().await.expect("its release");
     server.pause();
-    let (granted, cost) = cost(lock.try_lock_now()).await;
-    let error = granted.expect_err("no answer");
+    let error = takes(ms(380), lock.try_lock_now()).await.expect_err("no answer");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    cost.is_of(ms(380));
     server.resume();
 }

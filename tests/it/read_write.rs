@@ -1,25 +1,16 @@
 //! The read-write lock: readers share it, a writer is alone, and who came first comes first. The lock is that
 //! of Redisson, on the wire, too.
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use redlatch::{ReadGuard, ReadWriteLock, WriteGuard};
 
 use crate::prelude::*;
+use crate::sharing::{reads, writes};
 
 mod dropped;
 mod leases;
 mod limits;
 mod sides;
 mod threads;
-
-async fn reads(lock: &ReadWriteLock) -> ReadGuard {
-    soon("reading", lock.read()).await.expect("to read")
-}
-
-async fn writes(lock: &ReadWriteLock) -> WriteGuard {
-    soon("writing", lock.write()).await.expect("to write")
-}
 
 async fn is_free_to_write(client: &LockClient, name: &str) -> bool {
     let lock = client.read_write_lock(name);
@@ -40,11 +31,11 @@ fn queue(server: &Server, name: &str) -> Vec<String> {
 }
 
 /// A task that waits, and whose client stands in the queue by now.
-async fn waiter<G: Send + 'static>(
+async fn waiter<F: Future<Output: Send> + Send + 'static>(
     server: &Server,
     lock: ReadWriteLock,
-    call: impl FnOnce(ReadWriteLock) -> BoxFuture<'static, G>,
-) -> JoinHandle<G> {
+    call: impl FnOnce(ReadWriteLock) -> F,
+) -> JoinHandle<F::Output> {
     let name = lock.name().to_owned();
     let client = lock.owner().rsplit_once(':').expect("an owner").0.to_owned();
     let task = tokio::spawn(call(lock));
@@ -53,43 +44,17 @@ async fn waiter<G: Send + 'static>(
     task
 }
 
-fn reader(lock: ReadWriteLock) -> BoxFuture<'static, ReadGuard> {
-    async move { lock.read().await.expect("to read") }.boxed()
+async fn reader(lock: ReadWriteLock) -> ReadGuard {
+    lock.read().await.expect("to read")
 }
 
-fn writer(lock: ReadWriteLock) -> BoxFuture<'static, WriteGuard> {
-    async move { lock.write().await.expect("to write") }.boxed()
+async fn writer(lock: ReadWriteLock) -> WriteGuard {
+    lock.write().await.expect("to write")
 }
 
 /// Longer than a round trip, within which the order is not promised.
 async fn apart() {
     tokio::time::sleep(ms(30)).await;
-}
-
-#[tokio::test]
-async fn readers_share_it_and_a_writer_has_it_alone() {
-    let server = Server::start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
-    let (here, there) = (one.read_write_lock("config"), other.read_write_lock("config"));
-    let (first, second) = (reads(&here).await, reads(&there).await);
-    assert!(here.is_read_locked().await.unwrap() && !here.is_write_locked().await.unwrap());
-    for lock in [&here, &there] {
-        assert!(lock.try_write_now().await.unwrap().is_none());
-    }
-    first.unlock().await.unwrap();
-    assert!(here.try_write_now().await.unwrap().is_none(), "the other one reads yet");
-    second.unlock().await.unwrap();
-    let writing = writes(&here).await;
-    assert!(here.is_write_locked().await.unwrap());
-    assert!(there.try_read_now().await.unwrap().is_none());
-    assert!(there.try_write_now().await.unwrap().is_none());
-    assert!(one.read_write_lock("config").try_read_now().await.unwrap().is_none());
-    let nested = writes(&here).await;
-    assert_eq!(nested.owner(), writing.owner());
-    writing.unlock().await.unwrap();
-    assert!(there.try_read_now().await.unwrap().is_none(), "a nested hold is left");
-    nested.unlock().await.unwrap();
-    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
 }
 
 #[tokio::test]
@@ -122,53 +87,6 @@ async fn on_the_wire_it_is_that_of_redisson() {
     nested.unlock().await.unwrap();
     writing.unlock().await.unwrap();
     assert_eq!(listener.heard(&server), ["0", "1"], "after the last reader, and after the writer");
-}
-
-#[tokio::test]
-async fn who_came_first_comes_first_inside_a_client_and_between_clients() {
-    let server = Server::start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
-    for (a, b) in [(&one, &one), (&one, &other), (&other, &one)] {
-        let reading = reads(&a.read_write_lock("config")).await;
-        let writing = waiter(&server, b.read_write_lock("config"), writer).await;
-        // A reader that comes later stands behind the writer, wherever it comes.
-        let behind = [a, b].map(|client| tokio::spawn(reader(client.read_write_lock("config"))));
-        apart().await;
-        assert!(!writing.is_finished() && behind.iter().all(|one| !one.is_finished()));
-        assert!(a.read_write_lock("config").try_read_now().await.unwrap().is_none(), "no barging");
-        reading.unlock().await.unwrap();
-        let guard = soon("the writer", writing).await.unwrap();
-        apart().await;
-        assert!(behind.iter().all(|one| !one.is_finished()));
-        guard.unlock().await.unwrap();
-        for one in behind {
-            let guard = soon("those behind it", one).await.unwrap();
-            guard.unlock().await.unwrap();
-        }
-        assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
-    }
-}
-
-#[tokio::test]
-async fn readers_in_a_row_enter_together() {
-    let server = Server::start();
-    let (one, other, third) =
-        (connect(&server).await, connect(&server).await, connect(&server).await);
-    let writing = writes(&third.read_write_lock("config")).await;
-    let mut readers = Vec::new();
-    for client in [&one, &other, &third] {
-        readers.push(waiter(&server, client.read_write_lock("config"), reader).await);
-        readers.push(tokio::spawn(reader(client.read_write_lock("config"))));
-    }
-    apart().await;
-    writing.unlock().await.unwrap();
-    let guards = soon("all of them", join_all(readers)).await;
-    let guards: Vec<_> = guards.into_iter().map(|guard| guard.expect("a reader")).collect();
-    assert_eq!(fields(&server, "config").len(), 4, "three clients that read");
-    for guard in guards {
-        guard.unlock().await.unwrap();
-    }
-    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
 }
 
 #[tokio::test]
@@ -223,43 +141,4 @@ async fn writers_of_a_client_hand_it_on_without_a_release() {
     assert_ne!(guard.owner(), owner);
     guard.unlock().await.unwrap();
     assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
-}
-
-#[tokio::test]
-async fn a_crowd_of_readers_and_writers_never_meets() {
-    use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
-    let server = Server::start();
-    let inside = Arc::new(AtomicI64::new(0));
-    let mut all = Vec::new();
-    for number in 0..3_u64 {
-        let client = connect(&server).await;
-        for task in 0..8_u64 {
-            let (lock, inside) = (client.read_write_lock("config"), inside.clone());
-            all.push(tokio::spawn(async move {
-                for round in 0..40_u64 {
-                    if (number + task + round).is_multiple_of(5) {
-                        let guard = lock.write().await.expect("to write");
-                        assert_eq!(
-                            inside.fetch_sub(1, SeqCst),
-                            0,
-                            "a writer beside another holder"
-                        );
-                        tokio::task::yield_now().await;
-                        inside.fetch_add(1, SeqCst);
-                        guard.unlock().await.expect("to give it back");
-                    } else {
-                        let guard = lock.read().await.expect("to read");
-                        assert!(inside.fetch_add(1, SeqCst) >= 0, "a reader beside a writer");
-                        tokio::task::yield_now().await;
-                        inside.fetch_sub(1, SeqCst);
-                        drop(guard);
-                    }
-                }
-            }));
-        }
-    }
-    for one in all {
-        within(Duration::from_secs(60), "the crowd", one).await.unwrap();
-    }
-    wait_until("nothing is left", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0).await;
 }

@@ -65,30 +65,6 @@ async fn the_time_counts_from_the_acquire_and_waiters_come_when_it_is_over() {
 }
 
 #[tokio::test]
-async fn a_time_that_is_over_by_then_leaves_nothing() {
-    let server = Server::start();
-    let lock = connect(&server).await.lock("short");
-    let guard = hold(&lock).await;
-    guard.hold_at_least(ms(20));
-    sleep(ms(30)).await;
-    release(guard).await;
-    assert!(!server.exists("short"));
-}
-
-#[tokio::test]
-async fn only_the_last_release_leaves_it() {
-    let server = Server::start();
-    let lock = connect(&server).await.lock("nested");
-    let (outer, inner) = (hold(&lock).await, hold(&lock).await);
-    inner.hold_at_least(MINUTE);
-    release(inner).await;
-    assert_eq!(lock.hold_count().await.unwrap(), 1);
-    release(outer).await;
-    assert!(ttl(&server, "nested") > MINUTE / 2);
-    assert!(lock.try_lock_now().await.unwrap().is_none());
-}
-
-#[tokio::test]
 async fn close_does_not_cut_it_short() {
     let server = Server::start();
     let client = connect(&server).await;

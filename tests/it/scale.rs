@@ -5,6 +5,17 @@ use std::time::Instant;
 
 use crate::prelude::*;
 
+/// When each ends if nothing renews it.
+fn deadlines(guards: &[LockGuard]) -> Vec<Instant> {
+    guards.iter().map(|guard| Instant::now() + guard.remaining()).collect()
+}
+
+/// How many of them have been renewed since.
+fn later_than(before: &[Instant], guards: &[LockGuard]) -> usize {
+    let now = deadlines(guards).into_iter().zip(before);
+    now.filter(|(now, before)| *now > **before + ms(500)).count()
+}
+
 /// Few batches are under way at a time, but not at the price of a lease: where Redis is far away
 /// they do not wait for each other.
 #[tokio::test]
@@ -20,7 +31,7 @@ async fn renewals_follow_each_other_while_no_answer_comes() {
     wait_until("a free lock", SOON, || !server.exists("first")).await;
     let locks: Vec<_> = (0..MANY).map(|n| client.lock(format!("many:{n}"))).collect();
     let guards = join_all(locks.iter().map(hold)).await;
-    let before: Vec<_> = guards.iter().map(|guard| Instant::now() + guard.remaining()).collect();
+    let before = deadlines(&guards);
     proxy.forget_commands();
     proxy.stall_replies(true);
     wait_until("a renewal of each on its way", ms(9_000), || {
@@ -28,16 +39,9 @@ async fn renewals_follow_each_other_while_no_answer_comes() {
     })
     .await;
     assert!(proxy.withheld() > 0);
-    let renewed = || {
-        let now = Instant::now();
-        guards
-            .iter()
-            .zip(&before)
-            .filter(move |(guard, before)| now + guard.remaining() > **before + ms(500))
-    };
-    assert_eq!(renewed().count(), 0, "nothing was answered");
+    assert_eq!(later_than(&before, &guards), 0, "nothing was answered");
     proxy.stall_replies(false);
-    wait_until("a renewal of each", SOON, || renewed().count() == MANY).await;
+    wait_until("a renewal of each", SOON, || later_than(&before, &guards) == MANY).await;
     assert!(guards.iter().all(|guard| !guard.is_lost()));
     drop(guards);
     wait_until("free locks", SOON, || server.ask::<usize>(&["DBSIZE"]) == 0).await;
@@ -54,17 +58,10 @@ async fn a_lock_that_may_not_be_touched_costs_few_commands_of_those_beside_it() 
     let locks: Vec<_> = names.map(|name| client.lock(name)).collect();
     let mut guards = join_all(locks.iter().map(hold)).await;
     let bad = guards.remove(50);
-    let before: Vec<_> = guards.iter().map(|guard| Instant::now() + guard.remaining()).collect();
+    let before = deadlines(&guards);
     server.ask::<()>(&["ACL", "SETUSER", "default", "resetkeys", "~good:*"]);
     server.reset_stats();
-    wait_until("a renewal of the others", SOON, || {
-        let now = Instant::now();
-        guards
-            .iter()
-            .zip(&before)
-            .all(|(guard, before)| now + guard.remaining() > *before + ms(500))
-    })
-    .await;
+    wait_until("a renewal of the others", SOON, || later_than(&before, &guards) == BESIDE).await;
     let refused = server.errors("NOPERM");
     let calls = server.calls("evalsha") + refused;
     println!("{calls} commands, {refused} of them refused");

@@ -35,15 +35,6 @@ enum Place {
     Memory(redlatch::test_util::Redis),
 }
 
-/// What is asked past the client under test.
-enum At<'a> {
-    /// The one server, or the one of several that has all keys.
-    One(&'a Server),
-    Cluster(&'static Cluster),
-    #[cfg(feature = "test-util")]
-    Memory(&'a redlatch::test_util::Redis),
-}
-
 impl Setup {
     pub(crate) fn alone() -> Self {
         Self::at(Place::Alone(Server::shared()))
@@ -63,16 +54,9 @@ impl Setup {
     pub(crate) fn sentinel() -> Self {
         static SET: LazyLock<Sentinels> = LazyLock::new(|| {
             let set = Sentinels::start();
-            for sentinel in set.sentinels() {
-                // Nothing fails here, however busy the machine is.
-                sentinel.ask::<()>(&[
-                    "SENTINEL",
-                    "SET",
-                    MASTER,
-                    "down-after-milliseconds",
-                    "60000",
-                ]);
-            }
+            // Nothing fails here, however busy the machine is.
+            let patience = ["SENTINEL", "SET", MASTER, "down-after-milliseconds", "60000"];
+            set.sentinels().iter().for_each(|sentinel| sentinel.ask::<()>(&patience));
             set
         });
         Self::at(Place::Sentinel(&SET))
@@ -144,16 +128,7 @@ impl Setup {
 
     /// A client that goes to the one server by way of that proxy.
     pub(crate) async fn client_through(&self, proxy: &Proxy) -> LockClient {
-        self.client_through_with(proxy, Duration::from_secs(30)).await
-    }
-
-    pub(crate) async fn client_through_with(
-        &self,
-        proxy: &Proxy,
-        watchdog_timeout: Duration,
-    ) -> LockClient {
-        let builder = LockClient::builder().url(proxy.url(self.one()));
-        self.connected(builder.watchdog_timeout(watchdog_timeout)).await
+        self.connected(LockClient::builder().url(proxy.url(self.one()))).await
     }
 
     async fn connected(&self, builder: LockClientBuilder) -> LockClient {
@@ -191,34 +166,26 @@ impl Setup {
         format!("{}{name}", self.prefix)
     }
 
-    fn server(&self) -> At<'_> {
-        match &self.place {
-            Place::Alone(server) | Place::Far(server, _) => At::One(server),
-            Place::Replicas(pair) => At::One(pair.primary()),
-            Place::Sentinel(set) => At::One(set.master()),
-            Place::Cluster(cluster) => At::Cluster(cluster),
-            #[cfg(feature = "test-util")]
-            Place::Memory(redis) => At::Memory(redis),
-        }
-    }
-
+    /// The one server, or the one of several that has all keys.
     fn one(&self) -> &Server {
-        match self.server() {
-            At::One(server) => server,
+        match &self.place {
+            Place::Alone(server) | Place::Far(server, _) => server,
+            Place::Replicas(pair) => pair.primary(),
+            Place::Sentinel(set) => set.master(),
             _ => panic!("there is no one server in a process of its own"),
         }
     }
 
     /// What the server answers that has that key.
     fn command<T: FromRedisValue>(&self, key: &str, command: &[&str]) -> T {
-        match self.server() {
-            At::One(server) => server.ask(command),
-            At::Cluster(cluster) => cluster.ask_at(key, command),
+        match &self.place {
+            Place::Cluster(cluster) => cluster.ask_at(key, command),
             #[cfg(feature = "test-util")]
-            At::Memory(redis) => {
+            Place::Memory(redis) => {
                 let answer = redis.query(redis::cmd(command[0]).arg(&command[1..]));
                 answer.unwrap_or_else(|error| panic!("{command:?}: {error}"))
             }
+            _ => self.one().ask(command),
         }
     }
 
@@ -262,11 +229,11 @@ impl Setup {
     /// How many connections wait for a release of `name`.
     pub(crate) fn subscribers(&self, name: &str) -> u64 {
         let key = self.key(name);
-        match self.server() {
-            At::One(server) => server.subscribers(&key),
-            At::Cluster(cluster) => cluster.subscribers(&key),
+        match &self.place {
+            Place::Cluster(cluster) => cluster.subscribers(&key),
             #[cfg(feature = "test-util")]
-            At::Memory(redis) => redis.waiting(&key) as u64,
+            Place::Memory(redis) => redis.waiting(&key) as u64,
+            _ => self.one().subscribers(&key),
         }
     }
 
@@ -286,14 +253,14 @@ impl Setup {
     /// Gives `name` back as a client of another make would.
     pub(crate) fn free_by_hand(&self, name: &str) {
         let key = self.key(name);
-        match self.server() {
-            At::One(server) => server.free_by_hand(&key),
-            At::Cluster(cluster) => cluster.free_by_hand(&key),
+        match &self.place {
+            Place::Cluster(cluster) => cluster.free_by_hand(&key),
             #[cfg(feature = "test-util")]
-            At::Memory(_) => {
+            Place::Memory(_) => {
                 self.command::<()>(&key, &["DEL", &key]);
                 self.command::<()>(&key, &["PUBLISH", &channel(&key), "0"]);
             }
+            _ => self.one().free_by_hand(&key),
         }
     }
 }
@@ -304,13 +271,12 @@ impl Drop for Setup {
         if thread::panicking() {
             return;
         }
-        match self.server() {
-            At::One(server) => server.assert_clean_under(&self.prefix),
-            At::Cluster(cluster) => {
+        match &self.place {
+            Place::Cluster(cluster) => {
                 cluster.nodes().iter().for_each(|node| node.assert_clean_under(&self.prefix));
             }
             #[cfg(feature = "test-util")]
-            At::Memory(redis) => {
+            Place::Memory(redis) => {
                 let keys: Vec<String> =
                     redis.query(redis::cmd("KEYS").arg("*")).expect("the names of the keys");
                 for key in keys {
@@ -319,6 +285,7 @@ impl Drop for Setup {
                     assert!(kind != "hash" || left != -1, "the lock {key} has no end");
                 }
             }
+            _ => self.one().assert_clean_under(&self.prefix),
         }
     }
 }

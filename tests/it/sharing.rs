@@ -1,8 +1,6 @@
 //! What a read-write lock does, wherever Redis is (see `contract`). What is about the commands of one server
 //! is in `read_write`.
 
-use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
-
 use redlatch::kind::ReadWriteKind;
 use redlatch::{ReadGuard, ReadWriteLock, WriteGuard};
 
@@ -26,8 +24,8 @@ async fn is_free_to_write(client: &LockClient) -> bool {
     }
 }
 
-async fn until_free(setup: &Setup, name: &str) {
-    wait_until("a free lock", SOON, || !setup.exists(name)).await;
+async fn until_free(setup: &Setup) {
+    wait_until("a free lock", SOON, || !setup.exists(NAME)).await;
 }
 
 fn waits_to_read(client: &LockClient) -> JoinHandle<Result<ReadGuard, Error>> {
@@ -142,7 +140,7 @@ pub(crate) async fn who_waits_to_read_or_to_write_has_it_in_the_order_of_coming(
         for guard in guards {
             guard.unwrap().unwrap().unlock().await.unwrap();
         }
-        until_free(&setup, NAME).await;
+        until_free(&setup).await;
     }
 }
 
@@ -213,7 +211,7 @@ pub(crate) async fn what_is_dropped_that_reads_or_writes_or_waits_leaves_nothing
     drop(one);
     assert!(!is_free_to_write(&other).await);
     drop(two);
-    until_free(&setup, NAME).await;
+    until_free(&setup).await;
     let writing = writes(&lock).await;
     let waiting = [waits_to_write(&other), waits_to_write(&client)];
     let reading = [waits_to_read(&other), waits_to_read(&client)];
@@ -222,7 +220,7 @@ pub(crate) async fn what_is_dropped_that_reads_or_writes_or_waits_leaves_nothing
     reading.iter().for_each(JoinHandle::abort);
     wait_until("nobody waits", SOON, || setup.queue(NAME).is_empty()).await;
     drop(writing);
-    until_free(&setup, NAME).await;
+    until_free(&setup).await;
     assert!(is_free_to_write(&other).await);
 }
 
@@ -262,71 +260,4 @@ pub(crate) async fn a_forced_unlock_frees_readers_and_writers(setup: Setup) {
     let reading = soon("who waited", waiting).await.unwrap().unwrap();
     assert_eq!(writing.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
     reading.unlock().await.unwrap();
-}
-
-pub(crate) async fn a_read_write_lock_refuses_a_name_of_another_kind_and_a_plain_lock_its_own(
-    setup: Setup,
-) {
-    let client = setup.connect().await;
-    let plain = hold(&client.lock(NAME)).await;
-    let before = setup.fields(NAME);
-    let lock = client.read_write_lock(NAME);
-    let errors = [
-        lock.read().await.map(drop).unwrap_err(),
-        lock.write().await.map(drop).unwrap_err(),
-        lock.try_write(MINUTE, MINUTE).await.map(drop).unwrap_err(),
-        lock.force_unlock().await.map(drop).unwrap_err(),
-    ];
-    for error in errors {
-        assert_eq!((error.kind(), error.outcome()), (ErrorKind::NotALock, Outcome::NotExecuted));
-    }
-    assert_eq!((setup.fields(NAME), setup.queue(NAME)), (before, Vec::new()));
-    release(plain).await;
-    let writing = writes(&lock).await;
-    let before = setup.fields(NAME);
-    let all = client.multi_lock(["account", NAME]);
-    let errors = [
-        client.lock(NAME).lock().await.map(drop).unwrap_err(),
-        client.fair_lock(NAME).lock().await.map(drop).unwrap_err(),
-        all.lock().await.map(drop).unwrap_err(),
-    ];
-    for error in errors {
-        assert_eq!(error.kind(), ErrorKind::NotALock, "{error:#}");
-    }
-    assert_eq!(setup.fields(NAME), before);
-    until_free(&setup, "account").await;
-    writing.unlock().await.unwrap();
-}
-
-/// Of three clients, each on a thread of its own in turn.
-pub(crate) async fn a_crowd_that_reads_and_writes_never_meets(setup: Setup) {
-    let inside = Arc::new(AtomicI64::new(0));
-    let mut all = Vec::new();
-    for number in 0..3_u64 {
-        let client = setup.connect().await;
-        for task in 0..4_u64 {
-            let (lock, inside) = (client.read_write_lock(NAME), inside.clone());
-            all.push(tokio::spawn(async move {
-                for round in 0..15_u64 {
-                    if (number + task + round).is_multiple_of(4) {
-                        let guard = lock.write().await.expect("to write");
-                        assert_eq!(inside.fetch_sub(1, SeqCst), 0, "beside another holder");
-                        tokio::task::yield_now().await;
-                        inside.fetch_add(1, SeqCst);
-                        guard.unlock().await.expect("to give it back");
-                    } else {
-                        let guard = lock.read().await.expect("to read");
-                        assert!(inside.fetch_add(1, SeqCst) >= 0, "beside a writer");
-                        tokio::task::yield_now().await;
-                        inside.fetch_sub(1, SeqCst);
-                        drop(guard);
-                    }
-                }
-            }));
-        }
-    }
-    for one in all {
-        within(MINUTE, "the crowd", one).await.unwrap();
-    }
-    until_free(&setup, NAME).await;
 }

@@ -4,8 +4,6 @@
 
 use std::sync::Mutex;
 
-use tokio::time::Instant;
-
 use crate::prelude::*;
 
 /// Takes the lock when its turn comes, and gives it back at once.
@@ -85,25 +83,7 @@ pub(crate) async fn when_one_task_of_a_handle_gets_the_lock_its_siblings_get_it_
     assert!(!setup.exists("siblings"));
 }
 
-pub(crate) async fn a_sibling_that_gives_up_does_not_take_the_others_wake_up_with_it(setup: Setup) {
-    let client = setup.connect().await;
-    let lock = Arc::new(client.lock("siblings"));
-    setup.hold_by_hand("siblings", "somebody:1", MINUTE);
-    let first = {
-        let lock = Arc::clone(&lock);
-        tokio::spawn(async move { lock.try_lock(ms(1_000), MINUTE).await.unwrap().is_none() })
-    };
-    wait_until("a subscription", SOON, || setup.subscribers("siblings") == 1).await;
-    let second = {
-        let lock = Arc::clone(&lock);
-        tokio::spawn(async move { lock.lock().await.unwrap() })
-    };
-    assert!(soon("the first to give up", first).await.unwrap());
-    wait_until("the second's subscription", SOON, || setup.subscribers("siblings") == 1).await;
-    setup.free_by_hand("siblings");
-    release(soon("the second", second).await.unwrap()).await;
-}
-
+// testSinglePubSub
 pub(crate) async fn waiters_for_many_names_do_not_get_in_each_others_way(setup: Setup) {
     let client = setup.connect().await;
     let names: Vec<_> = (0..50).map(|number| format!("many:{number}")).collect();
@@ -121,10 +101,6 @@ pub(crate) async fn waiters_for_many_names_do_not_get_in_each_others_way(setup: 
     }
 }
 
-async fn connect_through(proxy: &Proxy, server: &Server) -> LockClient {
-    soon("connecting", LockClient::connect(proxy.url(server))).await.expect("connecting")
-}
-
 #[tokio::test]
 async fn two_hundred_parked_waiters_send_nothing_at_all() {
     const CLIENTS: usize = 4;
@@ -134,7 +110,7 @@ async fn two_hundred_parked_waiters_send_nothing_at_all() {
     server.hold_by_hand("parked", "somebody:1", Duration::from_secs(30));
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
-        clients.push(connect_through(&proxy, &server).await);
+        clients.push(LockClient::connect(proxy.url(&server)).await.unwrap());
     }
     // The first of them has loaded all scripts.
     proxy.forget_commands();
@@ -170,70 +146,6 @@ async fn two_hundred_parked_waiters_send_nothing_at_all() {
     let evalsha = server.calls("evalsha");
     let most = turns + (turns + 1) * CLIENTS as u64;
     assert!(evalsha <= most, "{evalsha} EVALSHA for {turns} turns of {CLIENTS} clients");
-}
-
-#[tokio::test]
-async fn i6_a_hand_off_inside_a_client_is_one_command_at_most() {
-    const WAITERS: u64 = 100;
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = connect_through(&proxy, &server).await;
-    let guard = hold(&client.lock("passed")).await;
-    server.reset_stats();
-    let tasks = (0..WAITERS).map(|_| {
-        let lock = client.lock("passed");
-        tokio::spawn(async move {
-            let guard = lock.lock().await.expect("a turn");
-            // A round trip, so that no other hand-off shares its command.
-            assert!(lock.is_held().await.expect("an answer"));
-            release(guard).await;
-        })
-    });
-    let tasks: Vec<_> = tasks.collect();
-    wait_until("a subscription", SOON, || server.subscribers("passed") == 1).await;
-    proxy.settled(ms(200)).await;
-    proxy.forget_commands();
-    release(guard).await;
-    for task in within(MINUTE, "100 turns", join_all(tasks)).await {
-        task.unwrap();
-    }
-    // Redis' own books know of no other acquisition, and of one release at the end.
-    assert_eq!((server.calls("hset"), server.calls("del")), (0, 1));
-    // Without those of `is_held`.
-    let evalsha = proxy.sent("EVALSHA") - WAITERS;
-    // A few to spare: each script is found missing once.
-    assert!(evalsha <= WAITERS + 5, "{:?}", proxy.commands());
-    // One subscription serves them all: it is not made again for each hand-off.
-    assert_eq!(proxy.sent("SUBSCRIBE"), 0);
-    wait_until("no subscription", SOON, || server.subscribers("passed") == 0).await;
-    assert_eq!(proxy.sent("UNSUBSCRIBE"), 1);
-}
-
-#[tokio::test]
-async fn a_subscription_is_shared_and_given_up_when_nobody_waits() {
-    let setup = Setup::alone();
-    let proxy = setup.proxy();
-    let client = setup.client_through(&proxy).await;
-    setup.hold_by_hand("shared", "somebody:1", MINUTE);
-    let (short, long) = (client.lock("shared"), client.lock("shared"));
-    let start = Instant::now();
-    let waiting = tokio::join!(
-        async {
-            let taken = short.try_lock(ms(700), Lease::Watchdog).await;
-            let subscribers = setup.subscribers("shared");
-            // Only on a machine that kept up does this moment lie between the two waits.
-            if start.elapsed() < ms(1_400) {
-                assert_eq!(subscribers, 1, "one of the two waits still");
-            }
-            taken
-        },
-        long.try_lock(ms(1_500), Lease::Watchdog),
-    );
-    assert!(waiting.0.unwrap().is_none());
-    assert!(waiting.1.unwrap().is_none());
-    wait_until("no subscription", SOON, || setup.subscribers("shared") == 0).await;
-    assert_eq!(proxy.sent("SUBSCRIBE"), 1);
-    assert_eq!(proxy.sent("UNSUBSCRIBE"), 1);
 }
 
 #[tokio::test]
@@ -290,19 +202,4 @@ async fn n11_messages_that_mean_nothing_only_make_a_waiter_look() {
     assert!((1..=1000).contains(&looks), "{looks} looks for 1000 messages");
     setup.free_by_hand("noise");
     soon("the waiter", waiter).await.unwrap();
-}
-
-// testSinglePubSub
-pub(crate) async fn one_connection_serves_the_waiters_of_several_names(setup: Setup) {
-    let client = setup.connect().await;
-    let rounds = (0..40).map(|round| {
-        let lock = client.lock(["left", "right"][round % 2]);
-        async move {
-            let guard = lock.try_lock(SOON, MINUTE).await.unwrap().expect("in time");
-            tokio::time::sleep(ms(1)).await;
-            release(guard).await;
-        }
-    });
-    soon("every round", join_all(rounds)).await;
-    wait_until("no subscription", SOON, || setup.subscribers("left") == 0).await;
 }

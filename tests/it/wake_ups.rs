@@ -4,18 +4,12 @@
 //! the holder's lease would have ended.
 
 use tokio::time::Instant;
-use tokio_test::{assert_pending, task};
 
 use crate::prelude::*;
 
 fn waiter(client: &LockClient, name: &str) -> JoinHandle<LockGuard> {
     let lock = client.lock(name);
     tokio::spawn(async move { lock.lock().await.expect("a turn") })
-}
-
-/// Lets the runtime go on until the future wants to be polled again.
-async fn woken<T>(what: &str, task: &task::Spawn<T>) {
-    wait_until(what, SOON, || task.is_woken()).await;
 }
 
 pub(crate) async fn a_lease_that_ends_without_a_message_is_met_by_a_timer(setup: Setup) {
@@ -48,77 +42,6 @@ pub(crate) async fn when_the_first_in_line_goes_the_next_one_watches_the_lease(s
     head.abort();
     release(soon("the end of the lease", next).await.unwrap()).await;
     assert!(start.elapsed() >= ms(2_000));
-}
-
-pub(crate) async fn a_waiter_dropped_with_a_wake_up_in_its_hands_passes_it_on(setup: Setup) {
-    let client = setup.connect().await;
-    // How far the first in line gets before it is dropped: not at all, and after each poll.
-    for polls in 0..6 {
-        setup.hold_by_hand("baton", "somebody:1", MINUTE);
-        let lock = client.lock("baton");
-        let mut first = task::spawn(lock.lock());
-        assert_pending!(first.poll());
-        while setup.subscribers("baton") == 0 {
-            woken("progress of the first", &first).await;
-            assert_pending!(first.poll());
-        }
-        // It looks once more after the subscription, and then parks.
-        let settled = Instant::now();
-        while settled.elapsed() < ms(60) {
-            tokio::time::sleep(ms(2)).await;
-            if first.is_woken() {
-                assert_pending!(first.poll());
-            }
-        }
-        let second = waiter(&client, "baton");
-        tokio::task::yield_now().await;
-        setup.free_by_hand("baton");
-        woken("the wake-up", &first).await;
-        for _ in 0..polls {
-            if first.poll().is_ready() {
-                break;
-            }
-            tokio::time::sleep(ms(2)).await;
-        }
-        drop(first);
-        let guard = soon("the second in line", second).await.unwrap();
-        release(guard).await;
-    }
-}
-
-pub(crate) async fn a_waiter_whose_time_is_up_when_its_wake_up_comes_passes_it_on(setup: Setup) {
-    let client = setup.connect().await;
-    setup.hold_by_hand("late", "somebody:1", MINUTE);
-    let lock = client.lock("late");
-    // Far longer than this test takes to come to the release, on a machine that is slow.
-    let wait = ms(2_000);
-    let start = Instant::now();
-    let mut first = task::spawn(lock.try_lock(wait, MINUTE));
-    assert_pending!(first.poll());
-    while start.elapsed() < ms(300) {
-        tokio::time::sleep(ms(2)).await;
-        if first.is_woken() {
-            assert_pending!(first.poll());
-        }
-    }
-    let second = waiter(&client, "late");
-    tokio::task::yield_now().await;
-    setup.free_by_hand("late");
-    woken("the wake-up", &first).await;
-    // It is only polled again when its wait is over.
-    tokio::time::sleep(wait.saturating_sub(start.elapsed()) + ms(20)).await;
-    let mut taken = None;
-    wait_until("the first to end", SOON, || match first.poll() {
-        std::task::Poll::Ready(result) => {
-            taken = result.unwrap();
-            true
-        }
-        std::task::Poll::Pending => false,
-    })
-    .await;
-    // One last look is allowed; what counts is that the second in line comes next.
-    drop(taken);
-    release(soon("the second in line", second).await.unwrap()).await;
 }
 
 pub(crate) async fn waiters_that_give_up_all_the_time_leave_no_wake_up_unused(setup: Setup) {
@@ -182,38 +105,30 @@ pub(crate) async fn several_clients_that_pass_a_lock_around_never_stall(setup: S
 }
 
 #[tokio::test]
-async fn n10_a_release_before_the_subscription_is_noticed() {
-    let setup = Setup::alone();
-    let proxy = setup.proxy();
-    let client = setup.client_through(&proxy).await;
-    setup.hold_by_hand("early", "somebody:1", MINUTE);
-    proxy.hold("SUBSCRIBE");
-    let waiter = waiter(&client, "early");
-    wait_until("a subscription on its way", SOON, || proxy.faults() == 1).await;
-    assert_eq!(setup.subscribers("early"), 0);
-    // Nobody is subscribed, so nobody hears this.
-    setup.free_by_hand("early");
-    proxy.let_go();
-    release(soon("the lock", waiter).await.unwrap()).await;
-}
-
-#[tokio::test]
 async fn n10_a_release_before_the_subscription_is_confirmed_is_noticed() {
-    let setup = Setup::alone();
-    let proxy = setup.proxy();
-    let client = setup.client_through(&proxy).await;
-    setup.hold_by_hand("early", "somebody:1", MINUTE);
-    proxy.hold("SUBSCRIBE");
-    let waiter = waiter(&client, "early");
-    wait_until("a subscription on its way", SOON, || proxy.faults() == 1).await;
-    proxy.stall_replies(true);
-    proxy.let_go();
-    wait_until("a confirmation on its way", SOON, || proxy.withheld() == 1).await;
-    assert_eq!(setup.subscribers("early"), 1);
-    // Without a message, which would come behind the confirmation and hide that nobody looks.
-    setup.ask::<()>("DEL", "early", &[]);
-    proxy.stall_replies(false);
-    release(soon("the lock", waiter).await.unwrap()).await;
+    for made in [false, true] {
+        let setup = Setup::alone();
+        let proxy = setup.proxy();
+        let client = setup.client_through(&proxy).await;
+        setup.hold_by_hand("early", "somebody:1", MINUTE);
+        proxy.hold("SUBSCRIBE");
+        let waiter = waiter(&client, "early");
+        wait_until("a subscription on its way", SOON, || proxy.faults() == 1).await;
+        if made {
+            proxy.stall_replies(true);
+            proxy.let_go();
+            wait_until("a confirmation on its way", SOON, || proxy.withheld() == 1).await;
+        }
+        assert_eq!(setup.subscribers("early"), u64::from(made));
+        // Without a message, which would come behind the confirmation and hide that nobody looks.
+        setup.ask::<()>("DEL", "early", &[]);
+        if made {
+            proxy.stall_replies(false);
+        } else {
+            proxy.let_go();
+        }
+        release(soon("the lock", waiter).await.unwrap()).await;
+    }
 }
 
 /// Kills connections and releases the lock in one transaction, so that the message has nobody to
@@ -240,8 +155,7 @@ async fn n9_a_release_while_the_subscriptions_connection_is_down_is_noticed() {
             server.hold_by_hand("cut", "somebody:1", MINUTE);
             for _ in 0..3 {
                 let lock = client.lock("cut");
-                waiters
-                    .push(tokio::spawn(async move { release(lock.lock().await.unwrap()).await }));
+                waiters.push(tokio::spawn(async move { release(hold(&lock).await).await }));
             }
         }
         wait_until("three subscriptions", SOON, || server.subscribers("cut") == 3).await;

@@ -4,8 +4,6 @@ mod all;
 mod one;
 mod rights;
 
-use std::collections::BTreeSet;
-
 use redlatch::{HoldMode, Holder, InspectedKind, Inspection};
 use tokio_stream::StreamExt;
 
@@ -27,10 +25,14 @@ fn id(client: &LockClient) -> String {
     lock.owner().split(':').next().expect("an id").to_owned()
 }
 
+fn host() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
+    host.trim().to_owned()
+}
+
 /// The name of the connections of a client without a label.
 fn name(client: &LockClient) -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
-    format!("redlatch:{}:{}:{}", id(client), host.trim(), std::process::id())
+    format!("redlatch:{}:{}:{}", id(client), host(), std::process::id())
 }
 
 async fn labelled(server: &Server, label: &str) -> LockClient {
@@ -48,17 +50,14 @@ pub(crate) async fn everybody_sees_who_holds_a_lock(setup: Setup) {
     let [holder] = &*one.holders else { panic!("{one:?}") };
     assert_eq!((&*holder.owner, holder.count), (guard.owner(), 2));
     assert!(holder.host.is_some() && holder.pid.is_some(), "{holder:?}");
-    let mut locks = watcher.locks("s*");
-    let mut found = BTreeMap::new();
-    while let Some(lock) = soon("a lock", locks.next()).await {
-        let lock = lock.expect("a lock");
-        found.insert(lock.name, (lock.kind, lock.holders[0].owner.clone()));
-    }
+    let found = all(&watcher, "s*").await;
+    let found: Vec<_> =
+        found.values().map(|lock| (&*lock.name, lock.kind, &*lock.holders[0].owner)).collect();
     let expected = [
-        ("seen".to_owned(), (InspectedKind::Lock, guard.owner().to_owned())),
-        ("shared".to_owned(), (InspectedKind::ReadWrite, reads.owner().to_owned())),
+        ("seen", InspectedKind::Lock, guard.owner()),
+        ("shared", InspectedKind::ReadWrite, reads.owner()),
     ];
-    assert_eq!(found, expected.into());
+    assert_eq!(found, expected);
     release(nested).await;
     release(guard).await;
     reads.unlock().await.unwrap();
@@ -121,18 +120,6 @@ async fn sentinels_and_the_primary_know_the_names() {
 }
 
 #[tokio::test]
-async fn all_nodes_of_a_cluster_know_the_name() {
-    let cluster = Cluster::start();
-    let builder = LockClient::builder().cluster(cluster.urls()).label("sharded");
-    let client = soon("connecting", builder.connect()).await.expect("a client");
-    let expected = name(&client) + ":sharded";
-    for node in cluster.nodes() {
-        let known: BTreeSet<String> = names(node).into_iter().collect();
-        assert_eq!(known, [expected.clone()].into(), "at {}", node.port());
-    }
-}
-
-#[tokio::test]
 async fn a_label_that_no_connection_can_have_is_refused_before_any_request() {
     for label in ["", "two words", "line\n", "caf\u{e9}", &"x".repeat(65)] {
         // Nothing answers there.
@@ -158,12 +145,32 @@ fn place(holder: &Holder) -> Option<(&str, &str, u32)> {
     Some((holder.label.as_deref()?, host, pid))
 }
 
-/// Where the clients of this process are.
-fn here(label: &str) -> Option<(String, String, u32)> {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
-    Some((label.to_owned(), host.trim().to_owned(), std::process::id()))
+/// Whether that is a client of this process.
+fn is_here(holder: &Holder, label: &str) -> bool {
+    place(holder) == Some((label, &*host(), std::process::id()))
 }
 
-fn is_here(holder: &Holder, label: &str) -> bool {
-    place(holder).map(|(label, host, pid)| (label.to_owned(), host.to_owned(), pid)) == here(label)
+/// Waits until so many clients stand in a queue.
+async fn queued(server: &Server, queue: &str, clients: usize) {
+    let are_there = || server.ask::<usize>(&["ZCARD", queue]) == clients;
+    wait_until("an entry in the queue", SOON, are_there).await;
+}
+
+/// All that a pattern finds, by name. What fails is in the second place.
+async fn found(client: &LockClient, pattern: &str) -> (BTreeMap<String, Inspection>, Vec<Error>) {
+    let mut locks = client.locks(pattern);
+    let (mut found, mut failed) = (BTreeMap::new(), Vec::new());
+    while let Some(lock) = within(MINUTE, "a lock", locks.next()).await {
+        match lock {
+            Ok(lock) => drop(found.insert(lock.name.clone(), lock)),
+            Err(error) => failed.push(error),
+        }
+    }
+    (found, failed)
+}
+
+async fn all(client: &LockClient, pattern: &str) -> BTreeMap<String, Inspection> {
+    let (found, failed) = found(client, pattern).await;
+    assert!(failed.is_empty(), "{failed:?}");
+    found
 }

@@ -3,16 +3,15 @@
 //! the byte.
 
 use crate::prelude::*;
+use crate::support::tokens::next_token;
 
 pub(crate) async fn an_owner_is_the_uuid_of_the_client_and_a_number(setup: Setup) {
     let (client, other) = (setup.connect().await, setup.connect().await);
     let (first, second, foreign) = (client.lock("a"), client.lock("b"), other.lock("a"));
     let parts = |owner: &str| {
         let (id, number) = owner.split_once(':').expect("a colon");
-        assert_eq!(id.len(), 36, "{owner}");
-        let groups: Vec<usize> = id.split('-').map(str::len).collect();
-        assert_eq!(groups, [8, 4, 4, 4, 12], "{owner}");
-        assert!(id.chars().all(|c| c == '-' || c.is_ascii_digit() || ('a'..='f').contains(&c)));
+        let uuid = uuid::Uuid::parse_str(id).expect("a uuid");
+        assert_eq!(uuid.to_string(), id, "small letters and hyphens");
         (id.to_owned(), number.parse::<u64>().expect("a number"))
     };
     let (first, second, foreign) =
@@ -20,15 +19,6 @@ pub(crate) async fn an_owner_is_the_uuid_of_the_client_and_a_number(setup: Setup
     assert_eq!(first.0, second.0);
     assert_ne!(first.1, second.1);
     assert_ne!(first.0, foreign.0);
-}
-
-pub(crate) async fn an_explicit_lease_is_the_ttl_to_the_millisecond(setup: Setup) {
-    let client = setup.connect().await;
-    let lock = client.lock("lease");
-    let guard = lock.lock_with_lease(MINUTE).await.unwrap();
-    let ttl = setup.pttl("lease");
-    assert!((50_000..=60_000).contains(&ttl), "{ttl}");
-    release(guard).await;
 }
 
 pub(crate) async fn a_holder_of_another_make_is_respected_and_waited_for(setup: Setup) {
@@ -55,14 +45,6 @@ pub(crate) async fn a_holder_of_another_make_is_respected_and_waited_for(setup: 
     release(guard).await;
 }
 
-fn counts(pairs: &[(&str, u32)]) -> BTreeMap<String, u32> {
-    pairs.iter().map(|(owner, count)| ((*owner).to_owned(), *count)).collect()
-}
-
-fn sent(pairs: &[(&str, u64)]) -> BTreeMap<String, u64> {
-    pairs.iter().map(|(verb, count)| ((*verb).to_owned(), *count)).collect()
-}
-
 #[tokio::test]
 async fn a_lock_is_one_hash_with_the_owners_hold_count_and_a_ttl() {
     let server = Server::start();
@@ -70,15 +52,18 @@ async fn a_lock_is_one_hash_with_the_owners_hold_count_and_a_ttl() {
     let lock = client.lock("invoice:42");
     assert_eq!(lock.name(), "invoice:42");
     let outer = hold(&lock).await;
+    let holds = |count: u32| {
+        assert_eq!(server.holds("invoice:42"), [(outer.owner().to_owned(), count)].into());
+    };
     assert_eq!(server.ask::<String>(&["TYPE", "invoice:42"]), "hash");
-    assert_eq!(server.holds("invoice:42"), counts(&[(outer.owner(), 1)]));
+    holds(1);
     let ttl = server.pttl("invoice:42");
     assert!((25_000..=30_000).contains(&ttl), "{ttl}");
     let inner = hold(&lock).await;
-    assert_eq!(server.holds("invoice:42"), counts(&[(outer.owner(), 2)]));
+    holds(2);
     assert_eq!(server.ask::<Vec<String>>(&["KEYS", "*"]), ["invoice:42"], "no key beside the lock");
     release(inner).await;
-    assert_eq!(server.holds("invoice:42"), counts(&[(outer.owner(), 1)]));
+    holds(1);
     release(outer).await;
     assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0, "nothing is left, a latch least of all");
 }
@@ -101,13 +86,6 @@ async fn only_the_last_release_publishes_and_it_publishes_zero() {
     }
 }
 
-#[test]
-fn the_channel_of_a_name_is_redissons() {
-    // The helper that the tests use, against the two forms that are written down.
-    assert_eq!(channel("myLock"), "redisson_lock__channel:{myLock}");
-    assert_eq!(channel("{x}y"), "redisson_lock__channel:{x}y");
-}
-
 #[tokio::test]
 async fn a_forced_unlock_publishes_if_there_was_something_to_free() {
     let setup = Setup::alone();
@@ -122,49 +100,39 @@ async fn a_forced_unlock_publishes_if_there_was_something_to_free() {
 }
 
 #[tokio::test]
-async fn an_uncontended_lock_and_unlock_are_two_evalsha_and_nothing_else() {
+async fn each_call_is_one_evalsha_and_nothing_else() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let client = LockClient::connect(proxy.url(&server)).await.unwrap();
-    let lock = client.lock("cost");
+    let (lock, fenced) = (client.lock("cost"), client.fenced_lock("fenced"));
+    // The server learns the scripts.
+    lock.is_locked().await.unwrap();
+    next_token(&fenced).await;
+    let outer = hold(&lock).await;
     release(hold(&lock).await).await;
-
+    release(outer).await;
     proxy.forget_commands();
     server.reset_stats();
+    let sent = |calls: u64| {
+        assert_eq!(proxy.commands(), [("EVALSHA".to_owned(), calls)].into());
+        proxy.forget_commands();
+    };
     for _ in 0..10 {
         release(hold(&lock).await).await;
     }
-    assert_eq!(proxy.commands(), sent(&[("EVALSHA", 20)]));
+    sent(20);
     assert_eq!(server.calls("evalsha"), 20);
-}
-
-#[tokio::test]
-async fn a_nested_hold_costs_one_evalsha_each_way() {
-    let setup = Setup::alone();
-    let proxy = setup.proxy();
-    let client = setup.client_through(&proxy).await;
-    let lock = client.lock("cost");
+    next_token(&fenced).await;
+    sent(2);
     let outer = hold(&lock).await;
     release(hold(&lock).await).await;
-    proxy.forget_commands();
-    release(hold(&lock).await).await;
-    assert_eq!(proxy.commands(), sent(&[("EVALSHA", 2)]));
     release(outer).await;
-}
-
-#[tokio::test]
-async fn a_status_call_asks_and_writes_nothing() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
-    let lock = client.lock("status");
-    // The server learns the script.
-    lock.is_locked().await.unwrap();
-    proxy.forget_commands();
+    sent(4);
+    // These write nothing, either.
     lock.is_locked().await.unwrap();
     lock.is_held().await.unwrap();
     lock.hold_count().await.unwrap();
     lock.remaining_lease().await.unwrap();
-    assert_eq!(proxy.commands(), sent(&[("EVALSHA", 4)]));
-    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
+    sent(4);
+    assert_eq!(server.ask::<Vec<String>>(&["KEYS", "*"]), ["redisson_lock_token:{fenced}"]);
 }

@@ -21,20 +21,6 @@ async fn the_work_has_the_lock_and_its_value_comes_when_the_lock_is_free() {
 }
 
 #[tokio::test]
-async fn the_call_can_be_spawned_and_waits_for_its_turn() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let guard = hold(&client.lock("spawned")).await;
-    let lock = client.lock("spawned");
-    let call = tokio::spawn(async move { lock.with(async |guard| guard.is_lost()).await });
-    wait_until("the call waits", SOON, || server.subscribers("spawned") == 1).await;
-    assert!(!call.is_finished());
-    release(guard).await;
-    let lost = soon("its turn", call).await.expect("no panic");
-    assert!(!lost.expect("the value"));
-}
-
-#[tokio::test]
 async fn a_busy_lock_makes_try_with_return_without_the_work() {
     let server = Server::start();
     let client = connect(&server).await;
@@ -61,15 +47,6 @@ async fn a_call_inside_the_work_nests_and_leaves_the_outer_hold() {
         (inner, lock.hold_count().await.unwrap())
     });
     assert_eq!(counts.await.expect("the value"), (2, 1));
-}
-
-#[tokio::test]
-async fn a_lock_that_is_lost_stops_the_work() {
-    let server = Server::start();
-    let lock = connect(&server).await.lock("lost");
-    let work = async |_: &_| pending::<()>().await;
-    let lost = lock.try_with(Duration::ZERO, ms(200), work).await;
-    assert_eq!(lost.expect_err("the lease ended").kind(), ErrorKind::Lost);
 }
 
 #[tokio::test]

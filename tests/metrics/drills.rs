@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use redlatch::LockClient;
 use tokio::time::sleep;
 
 use crate::exporter::export;
-use crate::support::{Child, Server, block_until, child, ms};
+use crate::support::{Child, Server, block_until, child, free_port, ms};
 
 const PAGE: &str = include_str!("../../src/guide/operations.md");
 const ALERTS: &str = include_str!("../../src/guide/operations/alerts.yml");
@@ -24,11 +24,6 @@ const LEASE: Duration = ms(6_000);
 
 /// Longer than any alert takes.
 const LONG: Duration = ms(60_000);
-
-fn port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("its address").port()
-}
 
 /// What a process does that a Prometheus scrapes: `<port> <url> <name> <what>`.
 #[test]
@@ -94,7 +89,7 @@ impl Scene {
             return None;
         }
         let server = Server::start();
-        let ports: Vec<u16> = what.iter().map(|_| port()).collect();
+        let ports: Vec<u16> = what.iter().map(|_| free_port()).collect();
         let service = |(port, what): (&u16, &&str)| {
             let role = format!("{port} {} order {what}", server.url());
             let mut child = Child::start("drills::a_service", &role);
@@ -112,7 +107,7 @@ impl Scene {
         );
         std::fs::write(directory.path().join("prometheus.yml"), config).expect("a file");
         std::fs::write(directory.path().join("alerts.yml"), with_shorter_times()).expect("a file");
-        let port = port();
+        let port = free_port();
         let prometheus = Command::new("prometheus")
             .current_dir(directory.path())
             .args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"])

@@ -1,15 +1,16 @@
 //! However many names there are, there are few series.
 
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 use redlatch::LockClientBuilder;
 use redlatch::test_util::Redis;
 
 use crate::recorder::Recorder;
+use crate::support::ms;
 
 /// A client records within a second what its threads have kept back.
 async fn all_is_recorded() {
-    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    tokio::time::sleep(ms(1_100)).await;
 }
 
 /// Every kind, every name, some of them held.
@@ -73,13 +74,11 @@ async fn a_function_that_makes_too_many_groups_fills_one_for_all_others() {
     let builder = Redis::new().builder().metrics_group(|name| name.to_owned().into());
     use_many_names(builder).await;
     let acquires = recorder.millis("redlatch_acquire_duration_seconds");
-    let groups: std::collections::BTreeSet<&str> =
-        acquires.keys().map(|labels| labels.split(',').next().unwrap_or_default()).collect();
+    let group = |labels: &String| labels.split(',').next().unwrap_or_default().to_owned();
+    let groups: BTreeSet<String> = acquires.keys().map(group).collect();
     assert!(groups.contains("group=other") && groups.len() <= 33, "{groups:?}");
-    let others: usize = acquires
-        .iter()
-        .filter_map(|(labels, times)| labels.starts_with("group=other").then_some(times.len()))
-        .sum();
+    let others = acquires.iter().filter(|(labels, _)| labels.starts_with("group=other"));
+    let others: usize = others.map(|(_, times)| times.len()).sum();
     let all: usize = acquires.values().map(Vec::len).sum();
     assert_eq!(all, 600);
     assert!(others >= 500, "{others}");

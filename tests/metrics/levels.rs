@@ -7,10 +7,7 @@ use redlatch::test_util::Redis;
 use tokio::time::{sleep, timeout};
 
 use crate::recorder::{Recorder, Value};
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+use crate::support::ms;
 
 /// The recorder sets gauges back to zero with each look at them, and clients only add to these: this has the sums.
 struct Levels {
@@ -23,7 +20,9 @@ impl Levels {
         Self { recorder: Recorder::install(), sums: BTreeMap::new() }
     }
 
-    fn look(&mut self) {
+    /// After the client has looked.
+    async fn look(&mut self) {
+        sleep(LOOKED).await;
         for (series, value) in self.recorder.all() {
             if let Value::Gauge(more) = value {
                 *self.sums.entry(series).or_default() += more;
@@ -51,8 +50,7 @@ async fn what_is_held_and_waits_is_seen_and_goes_away() {
     let waits = tokio::spawn(async move {
         timeout(ms(5_000), waiting.lock()).await.expect_err("it is held");
     });
-    sleep(LOOKED).await;
-    recorder.look();
+    recorder.look().await;
     assert_eq!(recorder.of("redlatch_held{kind=lock}"), 2.0);
     assert_eq!(recorder.of("redlatch_held{kind=read}"), 1.0);
     assert_eq!(recorder.of("redlatch_held{kind=write}"), 0.0);
@@ -61,14 +59,12 @@ async fn what_is_held_and_waits_is_seen_and_goes_away() {
     waits.await.unwrap();
     a.unlock().await.unwrap();
     reads.unlock().await.unwrap();
-    sleep(LOOKED).await;
-    recorder.look();
+    recorder.look().await;
     assert_eq!(recorder.of("redlatch_held{kind=lock}"), 1.0);
     assert_eq!(recorder.of("redlatch_held{kind=read}"), 0.0);
     assert_eq!(recorder.of("redlatch_waiting{kind=lock}"), 0.0);
     drop((b, other));
-    sleep(LOOKED).await;
-    recorder.look();
+    recorder.look().await;
     assert_eq!(recorder.of("redlatch_connections{state=up}"), 1.0, "a client takes its part along");
 }
 
@@ -91,12 +87,10 @@ async fn a_lock_that_came_with_a_message_is_held_as_its_kind() {
             // In the memory of what came with the message.
             None => lock.lock().await.unwrap(),
         };
-        sleep(LOOKED).await;
-        recorder.look();
+        recorder.look().await;
         assert_eq!(recorder.of("redlatch_held{kind=fair}"), 1.0);
         guard.unlock().await.unwrap();
-        sleep(LOOKED).await;
-        recorder.look();
+        recorder.look().await;
         assert_eq!(recorder.of("redlatch_held{kind=fair}"), 0.0);
     }
 }
@@ -124,17 +118,14 @@ async fn a_guard_that_lives_on_after_its_loss_is_a_zombie() {
     let redis = Redis::new();
     let client = redis.builder().watchdog_timeout(ms(3_000)).connect().await.unwrap();
     let guard = client.lock("a").lock().await.unwrap();
-    sleep(LOOKED).await;
-    recorder.look();
+    recorder.look().await;
     assert_eq!(recorder.of("redlatch_zombie_guards{}"), 0.0);
     redis.lose("a");
     guard.lost().await;
-    sleep(LOOKED).await;
-    recorder.look();
+    recorder.look().await;
     assert_eq!(recorder.of("redlatch_zombie_guards{}"), 1.0);
     drop(guard);
-    sleep(LOOKED).await;
-    recorder.look();
+    recorder.look().await;
     assert_eq!(recorder.of("redlatch_zombie_guards{}"), 0.0);
 }
 

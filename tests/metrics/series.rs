@@ -1,21 +1,30 @@
 //! Counters and histograms: an event is in the series of its kind and outcome, once, with its time.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
 
 use futures::future::join_all;
 use redlatch::test_util::Redis;
-use redlatch::{ErrorKind, Lease};
+use redlatch::{ErrorKind, Lease, LockClient};
 use tokio::time::{sleep, timeout};
 
 use crate::recorder::{Recorder, Value, expected};
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+use crate::support::ms;
 
 const ACQUIRES: &str = "redlatch_acquire_duration_seconds";
 const HOLDS: &str = "redlatch_hold_duration_seconds";
 const LOSSES: &str = "redlatch_losses_total";
+
+/// From now on the client is 20 ms from its server, and connected.
+async fn away(redis: &Redis, client: &LockClient) {
+    redis.delay(ms(20));
+    client.lock("warm").try_lock_now().await.unwrap().unwrap().unlock().await.unwrap();
+}
+
+/// What has grown.
+fn grown(all: BTreeMap<String, Value>) -> Vec<String> {
+    let grown = all.into_iter().filter(|(_, value)| *value != Value::Counter(0));
+    grown.map(|(labels, value)| format!("{labels}: {value:?}")).collect()
+}
 
 #[tokio::test(start_paused = true)]
 async fn each_call_that_acquires_counts_once_by_its_outcome() {
@@ -38,8 +47,8 @@ async fn each_call_that_acquires_counts_once_by_its_outcome() {
     let error = client.lock("").try_lock_now().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     redis.stop();
-    let away = redis.builder().command_timeout(ms(100)).connect_lazy().unwrap();
-    let error = away.lock("order").try_lock_now().await.unwrap_err();
+    let far = redis.builder().command_timeout(ms(100)).connect_lazy().unwrap();
+    let error = far.lock("order").try_lock_now().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     client.close().await;
     assert_eq!(client.lock("order").lock().await.unwrap_err().kind(), ErrorKind::Closed);
@@ -154,21 +163,17 @@ async fn a_loss_counts_when_the_client_finds_it_and_not_when_the_guard_goes() {
     redis.lose("a");
     redis.lose("config");
     sleep(ms(3_000)).await;
-    let lost = |all: &std::collections::BTreeMap<String, Value>| -> Vec<String> {
-        let grown = all.iter().filter(|(_, value)| **value != Value::Counter(0));
-        grown.map(|(labels, value)| format!("{labels}: {value:?}")).collect()
-    };
     let all = recorder.of(LOSSES);
     assert_eq!(all.len(), 3 * 4, "each kind and cause is there before it happens: {all:?}");
     assert_eq!(
-        lost(&all),
+        grown(all),
         ["cause=key_gone,kind=lock: Counter(1)", "cause=key_gone,kind=write: Counter(1)"]
     );
     drop((guard, writes));
     let reads = config.read().await.unwrap();
     redis.lose("config");
     sleep(ms(3_000)).await;
-    assert_eq!(lost(&recorder.of(LOSSES)), ["cause=key_gone,kind=read: Counter(1)"]);
+    assert_eq!(grown(recorder.of(LOSSES)), ["cause=key_gone,kind=read: Counter(1)"]);
     drop(reads);
 }
 
@@ -177,8 +182,7 @@ async fn a_request_counts_by_what_it_asks_for_with_its_round_trip() {
     let recorder = Recorder::install();
     let redis = Redis::new();
     let client = redis.builder().watchdog_timeout(ms(3_000)).connect().await.unwrap();
-    redis.delay(ms(20));
-    client.lock("warm").try_lock_now().await.unwrap().unwrap().unlock().await.unwrap();
+    away(&redis, &client).await;
     recorder.all();
     let guard = client.lock("a").lock().await.unwrap();
     guard.execute::<()>(redis::pipe().cmd("SET").arg("x").arg(1).ignore()).await.unwrap();
@@ -202,8 +206,7 @@ async fn the_requests_of_a_batch_count_once_for_each_operation() {
     let recorder = Recorder::install();
     let redis = Redis::new();
     let client = redis.client();
-    redis.delay(ms(20));
-    client.lock("warm").try_lock_now().await.unwrap().unwrap().unlock().await.unwrap();
+    away(&redis, &client).await;
     recorder.all();
     let locks: Vec<_> = (0..16).map(|name| client.lock(format!("name-{name}"))).collect();
     let guards = join_all(locks.iter().map(|lock| async { lock.lock().await.unwrap() })).await;
@@ -222,8 +225,7 @@ async fn a_request_of_a_batch_that_fails_counts_beside_its_round_trip() {
     let recorder = Recorder::install();
     let redis = Redis::new();
     let client = redis.client();
-    redis.delay(ms(20));
-    client.lock("warm").try_lock_now().await.unwrap().unwrap().unlock().await.unwrap();
+    away(&redis, &client).await;
     let () = redis.query(redis::cmd("SET").arg("name-2").arg("text")).unwrap();
     recorder.all();
     let locks: Vec<_> = (0..16).map(|name| client.lock(format!("name-{name}"))).collect();
@@ -296,11 +298,7 @@ async fn a_warning_of_how_a_lock_is_used_counts_by_its_reason() {
         tokio::spawn(async move { lock.lock().await.unwrap() }).await.unwrap()
     };
     drop((inside(&shared).await, inside(&shared).await));
-    let warned = || -> Vec<String> {
-        let all = recorder.of("redlatch_usage_warnings_total").into_iter();
-        let grown = all.filter(|(_, value)| *value != Value::Counter(0));
-        grown.map(|(reason, value)| format!("{reason}: {value:?}")).collect()
-    };
+    let warned = || grown(recorder.of("redlatch_usage_warnings_total"));
     assert_eq!(warned(), ["reason=shared_handle: Counter(1)"]);
 
     // Another handle of a task that holds it: the call waits for its own task.

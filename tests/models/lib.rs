@@ -63,18 +63,68 @@ use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Instant;
 
-use stateright::{Checker, HasDiscoveries, Model};
+use stateright::{Checker, HasDiscoveries, Model, Property};
 
 fn is_full() -> bool {
     std::env::var("REDLATCH_MODELS").is_ok_and(|form| form == "full")
 }
 
+/// One step of a model.
+trait Step: Copy + Debug + PartialEq {
+    /// Whether it happens sooner or later if nothing else does.
+    fn is_certain(self) -> bool;
+}
+
+trait State: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {}
+
+impl<S: Clone + Debug + PartialEq + Hash + Send + Sync + 'static> State for S {}
+
+type Seen<M> = fn(&M, &<M as Model>::State) -> bool;
+
+/// A model for which something is possible, its name, and the states where it is reached.
+type Reach<M> = (fn(&M) -> bool, &'static str, Seen<M>);
+
+/// What must hold in every state and, where there is no bug and it is possible, what must be reached.
+fn properties<M: Model>(
+    model: &M,
+    invariants: &[(&'static str, Seen<M>)],
+    reached: &[Reach<M>],
+    has_bug: bool,
+) -> Vec<Property<M>> {
+    let invariants = invariants.iter().map(|&(name, holds)| Property::always(name, holds));
+    let possible = reached.iter().filter(|(possible, ..)| !has_bug && possible(model));
+    invariants.chain(possible.map(|&(_, name, seen)| Property::sometimes(name, seen))).collect()
+}
+
+/// Whether something happens for certain.
+fn goes_on<M: Model<Action: Step>>(model: &M, state: &M::State) -> bool {
+    let mut steps = Vec::new();
+    model.actions(state, &mut steps);
+    steps.into_iter().any(|step| step.is_certain())
+}
+
+/// Where each client is when these two have changed places.
+fn swapped(a: usize, b: usize) -> impl Fn(usize) -> usize + Copy {
+    move |c| match c {
+        c if c == a => b,
+        c if c == b => a,
+        c => c,
+    }
+}
+
+/// Visits all states, and follows all certain steps from each.
+fn check_all<M>(what: &str, model: M, states: usize, depth: usize)
+where
+    M: Model<State: State, Action: Step> + Clone + Send + Sync + 'static,
+{
+    check(what, model.clone(), states, depth);
+    assert_certain_steps_end(&model);
+}
+
 /// Visits all states, of which there are so many, so many steps deep at most.
 fn check<M>(what: &str, model: M, states: usize, depth: usize)
 where
-    M: Model + Send + Sync + 'static,
-    M::State: Clone + Debug + PartialEq + Hash + Send + Sync + 'static,
-    M::Action: Clone + Debug + PartialEq,
+    M: Model<State: State, Action: Step> + Send + Sync + 'static,
 {
     let begun = Instant::now();
     let checker = model.checker().spawn_bfs().join();
@@ -90,12 +140,7 @@ where
 }
 
 /// No way of certain steps leads back to where it began.
-fn assert_certain_steps_end<M>(model: &M, is_certain: fn(&M::Action) -> bool)
-where
-    M: Model,
-    M::State: Clone + Debug + Hash,
-    M::Action: Clone,
-{
+fn assert_certain_steps_end<M: Model<State: State, Action: Step>>(model: &M) {
     let id = |state: &M::State| {
         let mut hasher = DefaultHasher::new();
         state.hash(&mut hasher);
@@ -118,9 +163,8 @@ where
                 model.actions(state, &mut steps);
                 let mut certain = Vec::new();
                 for step in steps.drain(..) {
-                    let is_certain = is_certain(&step);
                     let Some(after) = model.next_state(state, step) else { continue };
-                    if is_certain { certain.push(after) } else { begins.push(after) }
+                    if step.is_certain() { certain.push(after) } else { begins.push(after) }
                 }
                 *next = Some(certain);
             }
@@ -138,9 +182,7 @@ where
 /// Looks until `property` is violated.
 fn assert_violates<M>(what: &str, model: M, property: &'static str)
 where
-    M: Model + Send + Sync + 'static,
-    M::State: Clone + Debug + PartialEq + Hash + Send + Sync + 'static,
-    M::Action: Clone + Debug + PartialEq,
+    M: Model<State: State, Action: Step> + Send + Sync + 'static,
 {
     let only = HasDiscoveries::AllOf(BTreeSet::from([property]));
     let checker = model.checker().finish_when(only).spawn_bfs().join();

@@ -25,9 +25,9 @@ use std::time::{Duration, Instant};
 use futures::stream::{self, StreamExt};
 use redlatch::LockClient;
 
-use crate::owners::Kind;
-use crate::parties::{Party, Side, tagged};
+use crate::parties::{KINDS, Kind, Party, tagged};
 use crate::setup::Setup;
+use crate::sides::{Ask, Side};
 use crate::support::{SOON, ms, wait_until};
 
 mod cases;
@@ -105,7 +105,7 @@ impl fmt::Display for Cast<'_> {
 
 /// All ways to have Java and Rust play so many parties; all of them in Java comes first.
 fn casts(parties: usize) -> Vec<Vec<Kind>> {
-    let kind = |cast: usize, who: usize| [Kind::Java, Kind::Rust][cast >> who & 1];
+    let kind = |cast: usize, who: usize| KINDS[cast >> who & 1];
     (0..1 << parties).map(|cast| (0..parties).map(|who| kind(cast, who)).collect()).collect()
 }
 
@@ -145,7 +145,7 @@ impl<'a> Stage<'a> {
         let party = &mut self.parties[step.who];
         match step.act {
             Act::Takes(side, lease) => {
-                party.takes_for(side, lease.map(Duration::from_millis)).await;
+                party.takes_by(side, lease.map_or(Ask::Lock, |lease| Ask::For(ms(lease)))).await;
                 Came::Done
             }
             Act::Tries(side) => Came::Said(party.tries(side).await),
@@ -248,6 +248,40 @@ impl Case {
         }
         panic!("the machine is too busy for {}", self.name);
     }
+
+    /// The first step at which the plays differ. Between the end of a hold and the last of those that wait for it, more
+    /// than one state is right.
+    fn compare(&self, cast: &[Kind], expected: &Course, found: &Course) -> Option<String> {
+        let (mut has_ended, mut is_ours, mut longest, mut waiting) = (false, false, 0, 0);
+        let said = self.words.iter().zip(&self.steps);
+        said.zip(expected.iter().zip(found)).find_map(|((word, step), (expected, found))| {
+            let (came, took, seen) = expected;
+            let lease = match step.act {
+                Act::Takes(_, Some(lease)) => i64::try_from(lease).expect("a lease"),
+                Act::Takes(..) | Act::Tries(_) | Act::Waits(_) => 30_000,
+                _ => 0,
+            };
+            longest = longest.max(lease);
+            waiting += i32::from(matches!(step.act, Act::Waits(_)));
+            waiting -= i32::from(step.act == Act::Gets);
+            is_ours |= cast[step.who] == Kind::Rust;
+            has_ended |= matches!(step.act, Act::Ends | Act::Gets | Act::Forces(_));
+            let (expected, at_most) = seen.clone().of_ours(cast).of_a_writer(cast, longest);
+            let (found_came, found_took, found) = found;
+            let fits = came == found_came
+                || cast[step.who] == Kind::Rust && came.fits(*found_came, *step, has_ended, seen);
+            let in_time = *found_took < *took + ms(2_000);
+            let settles = waiting > 0 && !matches!(step.act, Act::Waits(_));
+            let at_most = at_most.or(is_ours.then_some(longest));
+            let stands = settles || expected.matches(found, at_most);
+            (!fits || !in_time || !stands).then(|| {
+                format!(
+                    "after {word}: {came:?} in {took:?}\n  {expected:?}, and not {found_came:?} in \
+                     {found_took:?}\n  {found:?}"
+                )
+            })
+        })
+    }
 }
 
 pub(crate) async fn cases_of_redisson(setup: &Setup) {
@@ -267,47 +301,11 @@ pub(crate) async fn cases_of_redisson(setup: &Setup) {
     let played: Vec<_> = stream::iter(played).buffered(BESIDE).collect().await;
     let mut wrong = Vec::new();
     for (number, cast, course) in &played {
-        let Case { name, words, steps } = &cases[*number];
+        let case = &cases[*number];
         // All in Java.
-        let expected = played.iter().find(|(other, ..)| other == number).expect("itself");
-        let beside = expected.2.iter().zip(course).zip(steps).zip(words.iter().copied());
-        let differs = compare(beside, cast).map(|what| format!("{name}, {}: {what}", Cast(cast)));
-        wrong.extend(differs);
+        let (.., expected) = played.iter().find(|(other, ..)| other == number).expect("itself");
+        let differs = case.compare(cast, expected, course);
+        wrong.extend(differs.map(|what| format!("{}, {}: {what}", case.name, Cast(cast))));
     }
     assert!(wrong.is_empty(), "redisson {}:\n{}", setup.version, wrong.join("\n"));
-}
-
-type Pair<'c> = (((&'c (Came, Duration, Seen), &'c (Came, Duration, Seen)), &'c Step), &'c str);
-
-/// The first step at which the plays differ. Between the end of a hold and the last of those that wait for it, more than
-/// one state is right.
-fn compare<'c>(mut course: impl Iterator<Item = Pair<'c>>, cast: &[Kind]) -> Option<String> {
-    let (mut has_ended, mut is_ours, mut longest, mut waiting) = (false, false, 0, 0);
-    course.find_map(|(((expected, found), step), word)| {
-        let (came, took, seen) = expected;
-        let lease = match step.act {
-            Act::Takes(_, Some(lease)) => i64::try_from(lease).expect("a lease"),
-            Act::Takes(..) | Act::Tries(_) | Act::Waits(_) => 30_000,
-            _ => 0,
-        };
-        longest = longest.max(lease);
-        waiting += i32::from(matches!(step.act, Act::Waits(_)));
-        waiting -= i32::from(step.act == Act::Gets);
-        is_ours |= cast[step.who] == Kind::Rust;
-        has_ended |= matches!(step.act, Act::Ends | Act::Gets | Act::Forces(_));
-        let (expected, at_most) = seen.clone().of_ours(cast).of_a_writer(cast, longest);
-        let (found_came, found_took, found) = found;
-        let fits = came == found_came
-            || cast[step.who] == Kind::Rust && came.fits(*found_came, *step, has_ended, seen);
-        let in_time = *found_took < *took + ms(2_000);
-        let settles = waiting > 0 && !matches!(step.act, Act::Waits(_));
-        let at_most = at_most.or(is_ours.then_some(longest));
-        let stands = settles || expected.matches(found, at_most);
-        (!fits || !in_time || !stands).then(|| {
-            format!(
-                "after {word}: {came:?} in {took:?}\n  {expected:?}, and not {found_came:?} in \
-                 {found_took:?}\n  {found:?}"
-            )
-        })
-    })
 }

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use redis::AsyncCommands;
 use redlatch::LockClient;
 
-use crate::owners::Micros;
+use crate::parties::Micros;
 use crate::setup::Setup;
 use crate::support::child::{self, Child};
 use crate::support::soon;
@@ -15,7 +15,7 @@ use crate::support::soon;
 /// Of each process.
 const TASKS: usize = 2;
 
-/// How long a exclusion may take on a busy machine.
+/// How long it may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a turn may take to come.

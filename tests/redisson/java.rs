@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::owners::Micros;
-use crate::support::{SOON, within};
+use crate::parties::Micros;
+use crate::support::{SOON, soon, within};
 
 /// Killed when dropped. It ends by itself with its input, so with us too.
 pub(crate) struct Java {
@@ -129,9 +129,14 @@ impl Thread {
         self.get("owner", &[]).await
     }
 
-    /// Whether it is in a wait that a message ends.
-    pub(crate) async fn is_parked(&self) -> bool {
-        self.get("parked", &[]).await
+    /// Returns when that call of it is in a wait that a message ends. (Or is done.)
+    pub(crate) async fn parks(&self, call: &Call) {
+        let parks = async {
+            while !call.is_done() && !self.get::<bool>("parked", &[]).await {
+                tokio::task::yield_now().await;
+            }
+        };
+        soon("Java parks", parks).await;
     }
 }
 

@@ -17,11 +17,10 @@ mod hand_offs;
 mod java;
 mod leases;
 mod nested;
-mod owners;
 mod parties;
 mod reading;
 mod setup;
-mod sharing;
+mod sides;
 mod together;
 mod tokens;
 mod turns;
@@ -48,70 +47,54 @@ macro_rules! cases {
     };
 }
 
-type Cases = Vec<(&'static str, Case)>;
+/// Where they are played, and the cases with their names.
+type Played = (&'static [Topology], Vec<(&'static str, Case)>);
 
-/// With a server alone and in a cluster.
-fn everywhere() -> Cases {
-    cases![
-        "a rust waiter gets a lock that java unlocks" => hand_offs::from_java_to_rust,
+fn cases() -> [Played; 4] {
+    use Topology::{Alone, Cluster, Far};
+    let everywhere = cases![
+        "a waiter of either gets a lock that the other unlocks" => hand_offs::go_to_the_other_side,
         "a rust waiter of a fair lock gets a lock that java unlocks" => hand_offs::from_java_to_a_fair_lock,
-        "a java waiter gets a lock that rust unlocks" => hand_offs::from_rust_to_java,
         "a java waiter gets the lock of a dropped guard" => hand_offs::from_a_dropped_guard_to_java,
         "names of all kinds are the same key and channel" => hand_offs::of_all_kinds_of_names,
         "hand-offs are quick in every direction" => hand_offs::are_quick_in_every_direction,
-        "two holds of java keep rust out until the second unlock" => nested::java_keeps_rust_out,
-        "two holds of rust keep java out until the second unlock" => nested::rust_keeps_java_out,
+        "two holds of either, plain, to read or to write, keep the other out until the second unlock" =>
+            nested::keeps_the_other_side_out_until_the_second_unlock,
         "who waits in vain is told" => nested::who_waits_in_vain_is_told,
         "an unlock by force wakes waiters of both kinds and tells the holder" =>
             forced::wakes_waiters_of_both_kinds,
         "java reads a lock of rust" => reading::java_reads_a_lock_of_ours,
         "rust reads a lock of java" => reading::rust_reads_a_lock_of_theirs,
         "both write one hash with one field and a lease" => reading::both_write_the_same,
-        "rust leaves nothing behind" => reading::rust_leaves_nothing_at_all,
-        "an explicit lease of java ends for a rust waiter" => leases::of_java_end_for_rust,
-        "an explicit lease of rust ends for a java waiter" => leases::of_rust_end_for_java,
+        "an explicit lease of either ends for a waiter of the other" => leases::end_for_the_other_side,
         "tokens grow whoever takes them" => tokens::grow_whoever_takes_them,
         "tokens grow from hand to hand" => tokens::grow_from_hand_to_hand,
         "watchdogs keep the other side out" => watchdogs::keep_the_other_side_out,
-        "read-write: java and rust read at the same time" => sharing::readers_are_there_together,
-        "read-write: a writer of either is alone" => sharing::a_writer_is_alone,
-        "read-write: who waits gets it from the other side" => sharing::waiters_get_it_from_the_other_side,
-        "read-write: leases end for the other side" => sharing::leases_end_for_the_other_side,
+        "read-write: random steps of both sides do what the model does" => differential::steps_beside_a_model,
         "several locks: who has them all keeps the other side out" => together::keep_the_other_side_out,
         "several locks: who waits for all gets them from the other side" => together::wait_for_the_other_side,
-    ]
-}
-
-fn alone() -> Cases {
-    cases![
+    ];
+    let far = cases![
+        "java has its share beside tasks of rust that are near" => turns::w30_java_has_its_share_beside_a_near_crowd,
+        "java has its share beside tasks of rust that are far" => turns::w30_java_has_its_share_beside_a_far_crowd,
+    ];
+    let alone = cases![
         "a mixed exclusion loses no addition" => exclusion::loses_no_addition,
-        "the lock of a killed java process is free when its lease ends" =>
-            watchdogs::of_a_killed_java_process_end,
-        "the lock of a killed rust process is free when its lease ends" =>
-            watchdogs::of_a_killed_rust_process_end,
+        "the locks of killed processes are free when their leases end" => watchdogs::end_with_their_process,
         "read-write: the cases of redisson with both sides as each party" => differential::cases_of_redisson,
-        "read-write: random steps of both sides do what the model does" => differential::steps_beside_a_model,
-        "read-write: watchdogs keep the other side out" => sharing::watched::keep_the_other_side_out,
-        "read-write: a killed java reader is out of a writer's way" =>
-            sharing::watched::a_killed_java_reader_is_out_of_the_way,
-        "read-write: the lock of a killed java writer ends" => sharing::watched::a_killed_java_writer_ends,
         "several locks: sets of both that cross each other all have their turns" => together::crossing_sets_have_their_turns,
         "java gets turns in a crowd of rust" => turns::java_gets_turns_in_a_crowd_of_rust,
         "rust gets turns in a crowd of java" => turns::rust_gets_turns_in_a_crowd_of_java,
-    ]
-}
-
-fn far() -> Cases {
-    cases![
-        "java has its share beside tasks of rust that are near" => turns::w30_java_has_its_share_beside_a_near_crowd,
-        "java has its share beside tasks of rust that are far" => turns::w30_java_has_its_share_beside_a_far_crowd,
-    ]
-}
-
-fn in_a_cluster() -> Cases {
-    cases![
+    ];
+    let in_a_cluster = cases![
         "both tell a release on the same kind of channel" =>
             hand_offs::are_told_on_the_same_kind_of_channel,
+    ];
+    [
+        (&[Alone, Far, Cluster], everywhere),
+        (&[Far], far),
+        (&[Alone], alone),
+        (&[Cluster], in_a_cluster),
     ]
 }
 
@@ -121,13 +104,14 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let mut arguments = Arguments::from_args();
-    // The cases of one setup come one after the other, and most of the time they wait.
-    arguments.test_threads = arguments.test_threads.or(Some(4));
     let folder = std::env::var(FOLDER).map_err(|_| format!("{FOLDER} is not set"));
     if let Err(why) = &folder {
         eprintln!("the suite with Redisson is left out: {why}; tests/run does it");
     }
-    libtest_mimic::run(&arguments, trials(&folder)).exit_code()
+    let trials = trials(&folder);
+    // Each waits until nobody is at its setup, and few are at any (`setup::AT_ONCE`).
+    arguments.test_threads = arguments.test_threads.or(Some(trials.len()));
+    libtest_mimic::run(&arguments, trials).exit_code()
 }
 
 fn trials(folder: &Result<String, String>) -> Vec<Trial> {
@@ -140,12 +124,7 @@ fn trials(folder: &Result<String, String>) -> Vec<Trial> {
         }
     }
     let mut trials = Vec::new();
-    for (topologies, cases) in [
-        (&[Topology::Alone, Topology::Far, Topology::Cluster][..], everywhere()),
-        (&[Topology::Far], far()),
-        (&[Topology::Alone], alone()),
-        (&[Topology::Cluster], in_a_cluster()),
-    ] {
+    for (topologies, cases) in cases() {
         for (case, play) in cases {
             let here = places.iter().filter(|(_, topology, _)| topologies.contains(topology));
             for (version, topology, redisson) in here {

@@ -1,8 +1,9 @@
 //! Each side reads what the other has written.
 
-use crate::owners::{Kind, MINUTE, Owner};
+use crate::parties::{Kind, Party};
 use crate::setup::Setup;
-use crate::support::{hold, ms, release};
+use crate::sides::Side;
+use crate::support::{MINUTE, hold, ms, release};
 
 pub(crate) async fn java_reads_a_lock_of_ours(setup: &Setup) {
     let name = "ours";
@@ -52,14 +53,14 @@ pub(crate) async fn rust_reads_a_lock_of_theirs(setup: &Setup) {
     assert_eq!(lock.remaining_lease().await.unwrap(), None);
 }
 
-/// One hash with one field and a TTL; and when it is given back, nothing but Redisson's latches.
+/// One hash with one field and a TTL; and when it is given back, nothing but Redisson's latches. We leave none.
 pub(crate) async fn both_write_the_same(setup: &Setup) {
-    for kind in [Kind::Java, Kind::Rust] {
+    for kind in [Kind::Rust, Kind::Java] {
         let name = format!("wire-{kind:?}");
-        let mut owner = Owner::new(setup, kind, "writer", &name).await;
+        let mut party = Party::new(setup, kind, "writer", &name).await;
         for count in [1, 2] {
-            owner.takes().await;
-            let owner = owner.owner().await;
+            party.takes(Side::Plain).await;
+            let owner = party.field(Side::Plain).await;
             let (uuid, number) = split(&owner);
             let groups: Vec<usize> = uuid.split('-').map(str::len).collect();
             assert_eq!(groups, [8, 4, 4, 4, 12], "{owner}");
@@ -70,24 +71,13 @@ pub(crate) async fn both_write_the_same(setup: &Setup) {
             assert!((20_000..=30_000).contains(&left), "{left}");
             assert_eq!(setup.keys(), [name.as_str()]);
         }
-        owner.gives_back().await;
-        assert_eq!(setup.holds(&name), [(owner.owner().await, 1)].into());
+        party.gives_back(Side::Plain).await;
+        assert_eq!(setup.holds(&name), [(party.field(Side::Plain).await, 1)].into());
         assert_eq!(setup.keys(), [name.as_str()]);
-        owner.gives_back().await;
-        assert_eq!(setup.keys(), [""; 0]);
+        party.gives_back(Side::Plain).await;
+        let left = if kind == Kind::Rust { setup.all_keys() } else { setup.keys() };
+        assert_eq!(left, [""; 0]);
     }
-}
-
-/// We leave no latch either.
-pub(crate) async fn rust_leaves_nothing_at_all(setup: &Setup) {
-    let mut owner = Owner::new(setup, Kind::Rust, "", "nothing").await;
-    for _ in 0..2 {
-        owner.takes().await;
-        owner.takes().await;
-        owner.gives_back().await;
-        owner.gives_back().await;
-    }
-    assert_eq!(setup.all_keys(), [""; 0]);
 }
 
 fn split(owner: &str) -> (String, String) {

@@ -2,17 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
 use redis::FromRedisValue;
 use redlatch::{LockClient, LockClientBuilder};
+use tokio::sync::{Mutex, Semaphore};
 
 use crate::java::Java;
 use crate::support::{
     Cluster, Distance, Network, SOON, Server, block_until, hold, ms, release, soon,
 };
+
+/// So many setups play a case at a time. Most of the time it waits, and starting Java does not.
+static AT_ONCE: Semaphore = Semaphore::const_new(5);
 
 pub(crate) type Case = for<'a> fn(&'a Setup) -> LocalBoxFuture<'a, ()>;
 
@@ -48,20 +52,20 @@ pub(crate) struct Setup {
     /// With the watchdog timeout that is Redisson's default, and ours.
     pub(crate) java: Arc<Java>,
     place: Place,
+    pub(crate) topology: Topology,
     pub(crate) version: &'static str,
     class_path: PathBuf,
 }
 
 enum Place {
-    Alone(Box<Server>),
-    Far(Box<Far>),
+    One(Box<One>),
     Cluster(Cluster),
 }
 
-struct Far {
+/// A server and, if it is far away, the ways of Java and of ours to it.
+struct One {
     server: Server,
-    java: Network,
-    ours: Network,
+    ways: Option<[Network; 2]>,
 }
 
 impl Redisson {
@@ -73,11 +77,15 @@ impl Redisson {
 
     /// Plays a case. One that fails takes the setup with it, so that it spoils no other.
     pub(crate) fn play(&self, case: Case) {
-        let mut place = self.setup.lock().unwrap_or_else(PoisonError::into_inner);
-        let setup = place.take().unwrap_or_else(|| self.open());
+        // First come, first served: no case that measures comes to a Java that has just started.
+        let mut place = self.setup.blocking_lock();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        runtime.expect("a runtime").block_on(case(&setup));
+        let runtime = runtime.expect("a runtime");
+        let _one = runtime.block_on(AT_ONCE.acquire()).expect("it is never closed");
+        let setup = place.take().unwrap_or_else(|| self.open());
+        runtime.block_on(case(&setup));
+        drop(runtime);
         setup.assert_nothing_is_left();
         *place = Some(setup);
     }
@@ -85,17 +93,27 @@ impl Redisson {
     fn open(&self) -> Setup {
         assert!(self.class_path.is_dir(), "{} is not built", self.class_path.display());
         let place = match self.topology {
-            Topology::Alone => Place::Alone(Box::new(Server::start())),
+            Topology::Alone => Place::One(Box::new(One { server: Server::start(), ways: None })),
             Topology::Far => {
                 let server = Server::start();
                 let distance = Distance { each_way: ms(2), ..Distance::default() };
-                let [java, ours] = [(); 2].map(|()| Network::new(&server, distance));
-                Place::Far(Box::new(Far { server, java, ours }))
+                let ways = Some([(); 2].map(|()| Network::new(&server, distance)));
+                Place::One(Box::new(One { server, ways }))
             }
             Topology::Cluster => Place::Cluster(Cluster::start()),
         };
         let java = Java::start(&self.class_path, &place.address(), Duration::from_secs(30));
-        Setup { java, place, version: self.version, class_path: self.class_path.clone() }
+        let Self { version, topology, .. } = *self;
+        Setup { java, place, topology, version, class_path: self.class_path.clone() }
+    }
+}
+
+impl One {
+    fn url(&self, way: usize) -> String {
+        match &self.ways {
+            Some(ways) => ways[way].url(&self.server),
+            None => self.server.url(),
+        }
     }
 }
 
@@ -103,8 +121,7 @@ impl Place {
     /// As the Java program wants it.
     fn address(&self) -> String {
         match self {
-            Self::Alone(server) => server.url().trim_end_matches('/').to_owned(),
-            Self::Far(far) => far.java.url(&far.server).trim_end_matches('/').to_owned(),
+            Self::One(one) => one.url(0).trim_end_matches('/').to_owned(),
             Self::Cluster(cluster) => {
                 let urls = cluster.urls();
                 let urls: Vec<&str> = urls.iter().map(|url| url.trim_end_matches('/')).collect();
@@ -115,41 +132,26 @@ impl Place {
 
     fn builder(&self) -> LockClientBuilder {
         match self {
-            Self::Alone(server) => LockClient::builder().url(server.url()),
-            Self::Far(far) => LockClient::builder().url(far.ours.url(&far.server)),
+            Self::One(one) => LockClient::builder().url(one.url(1)),
             Self::Cluster(cluster) => LockClient::builder().cluster(cluster.urls()),
-        }
-    }
-
-    fn servers(&self) -> &[Server] {
-        match self {
-            Self::Alone(server) => std::slice::from_ref(server),
-            Self::Far(far) => std::slice::from_ref(&far.server),
-            Self::Cluster(cluster) => cluster.nodes(),
         }
     }
 }
 
 impl Setup {
-    pub(crate) fn topology(&self) -> Topology {
-        match self.place {
-            Place::Alone(_) => Topology::Alone,
-            Place::Far(_) => Topology::Far,
-            Place::Cluster(_) => Topology::Cluster,
-        }
-    }
-
     /// The one server that there is.
     pub(crate) fn server(&self) -> &Server {
         match &self.place {
-            Place::Alone(server) => server,
-            Place::Far(far) => &far.server,
+            Place::One(one) => &one.server,
             Place::Cluster(_) => panic!("there is more than one"),
         }
     }
 
     pub(crate) fn servers(&self) -> &[Server] {
-        self.place.servers()
+        match &self.place {
+            Place::One(one) => std::slice::from_ref(&one.server),
+            Place::Cluster(cluster) => cluster.nodes(),
+        }
     }
 
     /// One more Java process.
@@ -175,7 +177,7 @@ impl Setup {
     async fn client_of(&self, builder: LockClientBuilder) -> LockClient {
         let client = soon("connecting", builder.connect()).await.expect("connecting");
         let names = match &self.place {
-            Place::Alone(_) | Place::Far(_) => vec!["before".to_owned()],
+            Place::One(_) => vec!["before".to_owned()],
             Place::Cluster(cluster) => (0..3).map(|at| cluster.name_at(at, "before")).collect(),
         };
         for name in names {
@@ -184,32 +186,22 @@ impl Setup {
         client
     }
 
-    pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self.place, Place::Cluster(_))
-    }
-
     /// What Redis counts for each owner of `name`.
     pub(crate) fn holds(&self, name: &str) -> BTreeMap<String, u32> {
-        match &self.place {
-            Place::Alone(_) | Place::Far(_) => self.server().holds(name),
-            Place::Cluster(cluster) => cluster.holds(name),
-        }
+        self.ask_at(name, &["HGETALL", name])
     }
 
     /// What the server says that has this key.
     pub(crate) fn ask_at<T: FromRedisValue>(&self, key: &str, command: &[&str]) -> T {
         match &self.place {
-            Place::Alone(_) | Place::Far(_) => self.server().ask(command),
+            Place::One(one) => one.server.ask(command),
             Place::Cluster(cluster) => cluster.ask_at(key, command),
         }
     }
 
     /// Redis's answer to PTTL: -2 for no key, -1 for a key without an end.
     pub(crate) fn pttl(&self, name: &str) -> i64 {
-        match &self.place {
-            Place::Alone(_) | Place::Far(_) => self.server().pttl(name),
-            Place::Cluster(cluster) => cluster.pttl(name),
-        }
+        self.ask_at(name, &["PTTL", name])
     }
 
     /// What TYPE says of a key.
@@ -220,7 +212,7 @@ impl Setup {
     /// How many connections wait for a release of `name`.
     pub(crate) fn subscribers(&self, name: &str) -> u64 {
         match &self.place {
-            Place::Alone(_) | Place::Far(_) => self.server().subscribers(name),
+            Place::One(one) => one.server.subscribers(name),
             Place::Cluster(cluster) => cluster.subscribers(name),
         }
     }

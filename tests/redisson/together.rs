@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use redis::AsyncCommands;
 use redlatch::{Lease, LockClient, MultiGuard};
 
-use crate::owners::{Ask, Micros, Owner, PROMPT, now};
-use crate::setup::Setup;
+use crate::parties::{Micros, PROMPT, Party, now};
+use crate::setup::{Setup, Topology};
+use crate::sides::Side;
 use crate::support::{SOON, ms, soon, wait_until, within};
 
 /// For how long somebody must not get in.
@@ -84,7 +86,7 @@ pub(crate) async fn keep_the_other_side_out(setup: &Setup) {
     // One that is busy is enough, and nothing is left of the others. In a cluster both have had a lock of another slot by
     // then, which they give back in the background.
     let only = async |name: &str| {
-        if setup.is_cluster() {
+        if setup.topology == Topology::Cluster {
             wait_until("nothing else", SOON, || setup.keys() == [name]).await;
         }
         assert_eq!(setup.keys(), [name]);
@@ -136,17 +138,17 @@ pub(crate) async fn wait_for_the_other_side(setup: &Setup) {
     let guard = acquires(&client, &names).await;
     let mut waiters = Vec::new();
     for name in &names {
-        let mut waiter = Owner::java(setup, &setup.java, &format!("waits.{name}"), name);
-        waiter.waits(Ask::Lock).await;
+        let mut waiter = Party::java(setup, &setup.java, &format!("waits.{name}"), name);
+        waiter.waits(Side::Plain).await;
         waiters.push(waiter);
     }
     tokio::time::sleep(A_WHILE).await;
-    assert!(waiters.iter().all(Owner::is_waiting), "Java got in");
+    assert!(waiters.iter().all(Party::is_waiting), "Java got in");
     let begun = now();
     guard.unlock().await.expect("unlocking");
     for waiter in &mut waiters {
         assert!(waiter.gets().await.saturating_sub(begun) < PROMPT);
-        waiter.gives_back().await;
+        waiter.gives_back(Side::Plain).await;
     }
 
     // And with all. Not beside those: it holds some while it waits for others, for seconds.
@@ -185,14 +187,8 @@ pub(crate) async fn crossing_sets_have_their_turns(setup: &Setup) {
                 let asked = now();
                 let guard = lock.lock().await.expect("all");
                 longest = longest.max(now() - asked);
-                let count: usize =
-                    redis::cmd("GET").arg("additions").query_async(&mut redis).await.expect("it");
-                let () = redis::cmd("SET")
-                    .arg("additions")
-                    .arg(count + 1)
-                    .query_async(&mut redis)
-                    .await
-                    .expect("it");
+                let count: usize = redis.get("additions").await.expect("the counter");
+                let () = redis.set("additions", count + 1).await.expect("writing");
                 guard.unlock().await.expect("unlocking");
             }
             longest

@@ -44,12 +44,8 @@ pub(crate) async fn grow_from_hand_to_hand(setup: &Setup) {
     for _ in 0..TURNS / 2 {
         tokens.push(guard.token().get());
         let theirs = thread.begin("lockFenced", &[&name]);
-        let parked = async {
-            while !thread.is_parked().await {
-                tokio::task::yield_now().await;
-            }
-        };
-        soon("Java parks", parked).await;
+        thread.parks(&theirs).await;
+        assert!(!theirs.is_done(), "Java did not wait");
         soon("unlocking", guard.unlock()).await.expect("unlocking");
         tokens.push(theirs.answer().await.value().parse().expect("a token"));
         let ours = tokio::spawn({

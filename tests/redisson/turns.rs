@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use redlatch::LockClient;
+use tokio::task::JoinHandle;
 
-use crate::owners::{Micros, now};
+use crate::parties::{Micros, now};
 use crate::setup::Setup;
 use crate::support::{SOON, hold, ms, release, soon, wait_until};
 
@@ -23,44 +24,68 @@ const BEARABLE: Micros = 5_000_000;
 
 /// Tasks of one client that take one lock as often as they can: it goes from one to the next
 /// inside the client, and stays there while nobody else wants it.
-pub(crate) async fn java_gets_turns_in_a_crowd_of_rust(setup: &Setup) {
-    let name = "crowd";
-    let client = setup.client().await;
-    let turns = Arc::new(AtomicU64::new(0));
-    let over = Arc::new(AtomicBool::new(false));
-    let crowd: Vec<_> = (0..CROWD)
-        .map(|_| {
+struct Crowd {
+    turns: Arc<AtomicU64>,
+    over: Arc<AtomicBool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Crowd {
+    /// `None`: they drop their guards, which are given back in the background. So the next one goes on at once.
+    fn new(client: &LockClient, name: &str, tasks: usize, held: Option<Duration>) -> Self {
+        let (turns, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let task = |_| {
             let (lock, turns, over) = (client.lock(name), turns.clone(), over.clone());
             tokio::spawn(async move {
                 while !over.load(Ordering::Relaxed) {
                     let guard = lock.lock().await.expect("the lock");
                     turns.fetch_add(1, Ordering::Relaxed);
-                    // Given back in the background: the next one goes on at once.
-                    drop(guard);
+                    if let Some(held) = held {
+                        tokio::time::sleep(held).await;
+                        release(guard).await;
+                    }
                 }
             })
-        })
-        .collect();
+        };
+        let tasks = (0..tasks).map(task).collect();
+        Self { turns, over, tasks }
+    }
+
+    fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
+    async fn has_turns(&self, more: u64) {
+        let before = self.turns();
+        wait_until("the crowd is at it", SOON, || self.turns() > before + more).await;
+    }
+
+    async fn ends(self) {
+        self.over.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            soon("the end of the crowd", task).await.expect("a task that succeeds");
+        }
+    }
+}
+
+pub(crate) async fn java_gets_turns_in_a_crowd_of_rust(setup: &Setup) {
+    let name = "crowd";
+    let crowd = Crowd::new(&setup.client().await, name, CROWD, None);
     let thread = setup.java.thread("visitor");
     for _ in 0..VISITS {
-        let before = turns.load(Ordering::Relaxed);
-        wait_until("the crowd is at it", SOON, || turns.load(Ordering::Relaxed) > before + 500)
-            .await;
+        crowd.has_turns(500).await;
         let answer = thread.ask("lock", &[&name]).await;
         let took = answer.ended - answer.begun;
         answer.value();
         assert!(took < BEARABLE, "{took} us");
-        let held = turns.load(Ordering::Relaxed);
+        let held = crowd.turns();
         tokio::time::sleep(A_MOMENT).await;
         // One may not have been counted yet.
-        let more = turns.load(Ordering::Relaxed) - held;
+        let more = crowd.turns() - held;
         assert!(more <= 1, "the crowd had {more} turns while Java held the lock");
         thread.ask("unlock", &[&name]).await.value();
     }
-    over.store(true, Ordering::Relaxed);
-    for task in crowd {
-        soon("the end of the crowd", task).await.expect("a task that succeeds");
-    }
+    crowd.ends().await;
 }
 
 /// Threads of one process that take one lock as often as they can.
@@ -103,34 +128,18 @@ async fn java_has_its_share(setup: &Setup, client: LockClient) {
     const TURNS: u64 = 20;
     let (name, counter) = ("shared", "shared:turns");
     setup.server().ask::<()>(&["SET", counter, "0"]);
-    let (ours, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let crowd: Vec<_> = (0..8)
-        .map(|_| {
-            let (lock, ours, over) = (client.lock(name), ours.clone(), over.clone());
-            tokio::spawn(async move {
-                while !over.load(Ordering::Relaxed) {
-                    let guard = hold(&lock).await;
-                    tokio::time::sleep(HELD).await;
-                    ours.fetch_add(1, Ordering::Relaxed);
-                    release(guard).await;
-                }
-            })
-        })
-        .collect();
-    wait_until("the crowd is at it", SOON, || ours.load(Ordering::Relaxed) > 20).await;
+    let crowd = Crowd::new(&client, name, 8, Some(HELD));
+    crowd.has_turns(20).await;
     let threads = [(); 2].map(|()| setup.java.thread("share"));
-    let (before, begun) = (ours.load(Ordering::Relaxed), now());
+    let (before, begun) = (crowd.turns(), now());
     let calls = [0, 1].map(|at| threads[at].begin("work", &[&name, &counter, &TURNS]));
     let mut longest: Micros = 0;
     for call in calls {
         longest = longest.max(call.answer().await.value().parse().expect("microseconds"));
     }
-    let turns = ours.load(Ordering::Relaxed) - before;
+    let turns = crowd.turns() - before;
     let each = (now() - begun) / (2 * TURNS + turns);
-    over.store(true, Ordering::Relaxed);
-    for task in crowd {
-        soon("the end of the crowd", task).await.expect("a task that succeeds");
-    }
+    crowd.ends().await;
     setup.server().ask::<()>(&["DEL", counter, &format!("{counter}:turns")]);
     client.close().await;
     println!(

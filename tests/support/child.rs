@@ -11,6 +11,7 @@ use std::str::FromStr;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
+use super::process::Process;
 use super::{SOON, block_until};
 
 /// What a child is to be: set for it alone.
@@ -24,9 +25,7 @@ const MARK: &str = "the child says: ";
 
 /// Killed when dropped, stopped or not, so that a test that fails leaves none behind.
 pub(crate) struct Child {
-    process: std::process::Child,
-    /// A shell that ends the child if we are killed, which a stopped child could not.
-    heir: Option<std::process::Child>,
+    process: Process,
     lines: Receiver<String>,
 }
 
@@ -38,7 +37,7 @@ impl Child {
 
     /// The same, with more variables in its environment.
     pub(crate) fn start_with(entry: &str, role: &str, variables: &[(&str, &str)]) -> Self {
-        let mut process = Command::new(env::current_exe().expect("this binary"))
+        let mut child = Command::new(env::current_exe().expect("this binary"))
             .args(["--exact", entry, "--nocapture", "--quiet"])
             .env(ROLE, role)
             .envs(variables.iter().copied())
@@ -46,13 +45,7 @@ impl Child {
             .stdout(Stdio::piped())
             .spawn()
             .expect("this binary again");
-        let heir = Command::new("sh")
-            .args(["-c", &format!("read -r _; kill -9 {}", process.id())])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        let out = BufReader::new(process.stdout.take().expect("piped"));
+        let out = BufReader::new(child.stdout.take().expect("piped"));
         let (heard, lines) = mpsc::channel();
         thread::spawn(move || {
             for line in out.lines().map_while(Result::ok) {
@@ -61,14 +54,14 @@ impl Child {
                 }
             }
         });
-        Self { process, heir: heir.ok(), lines }
+        Self { process: Process::new(child), lines }
     }
 
     /// Waits for the next line that the child says.
     pub(crate) fn hear(&mut self) -> String {
         match self.lines.recv_timeout(SOON) {
             Ok(line) => line,
-            Err(error) => panic!("not a word from the child: {error}; {:?}", self.process),
+            Err(error) => panic!("not a word from the child: {error}; {:?}", self.process.child),
         }
     }
 
@@ -89,39 +82,39 @@ impl Child {
 
     /// Says a line to the child, which hears it when it listens.
     pub(crate) fn say(&mut self, line: &str) {
-        let to = self.process.stdin.as_mut().expect("piped");
+        let to = self.process.child.stdin.as_mut().expect("piped");
         writeln!(to, "{line}").and_then(|()| to.flush()).expect("a child that lives");
     }
 
     /// SIGSTOP. When this returns, the child stands still.
     pub(crate) fn stop(&self) {
-        self.signal("STOP");
+        self.process.signal("STOP");
         block_until("the child stands still", SOON, || self.is_stopped());
     }
 
     /// SIGCONT.
     pub(crate) fn go_on(&self) {
         assert!(self.is_stopped(), "the child ran all the time");
-        self.signal("CONT");
+        self.process.signal("CONT");
     }
 
     /// SIGKILL.
     pub(crate) fn kill(&mut self) {
-        self.process.kill().expect("killing a child");
+        self.process.child.kill().expect("killing a child");
     }
 
     /// Waits for the child's end.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let mut status = None;
         block_until("the end of the child", SOON, || {
-            status = self.process.try_wait().expect("asking after the child");
+            status = self.process.child.try_wait().expect("asking after the child");
             status.is_some()
         });
         status.expect("it has ended")
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        let pid = self.process.id();
+        let pid = self.process.child.id();
         let state = match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
             // The state comes behind the program's name in parentheses.
             Ok(stat) => stat.rsplit_once(") ").map(|(_, rest)| rest.to_owned()),
@@ -131,23 +124,6 @@ impl Child {
             }
         };
         state.expect("a child").starts_with('T')
-    }
-
-    fn signal(&self, signal: &str) {
-        // The shell's own `kill`: the program of that name is not everywhere.
-        let script = format!("kill -{signal} {}", self.process.id());
-        let status = Command::new("sh").args(["-c", &script]).status().expect("running sh");
-        assert!(status.success(), "could not send SIG{signal} to the child");
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        // The heir first: it must not kill another process that gets the child's number.
-        for process in self.heir.iter_mut().chain([&mut self.process]) {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use redis::{FromRedisValue, RedisError, RedisResult, from_redis_value};
 
+pub(crate) use super::replicas::is_primary as is_master;
 use super::{Server, block_until, channel};
 use view::View;
 
@@ -351,10 +352,6 @@ fn slots_of(node: usize) -> Option<std::ops::Range<u16>> {
 fn is_ok(node: &Server) -> bool {
     let info: String = node.ask(&["CLUSTER", "INFO"]);
     info.lines().any(|line| line == "cluster_state:ok")
-}
-
-pub(crate) fn is_master(node: &Server) -> bool {
-    node.info("role").as_deref() == Some("master")
 }
 
 /// How many connections wait for a release of `name` at one node.

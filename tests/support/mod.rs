@@ -13,7 +13,7 @@ mod listener;
 pub(crate) mod machine;
 mod network;
 mod process;
-mod proxy;
+pub(crate) mod proxy;
 pub(crate) mod replicas;
 pub(crate) mod scripts;
 pub(crate) mod sentinel;

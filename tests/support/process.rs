@@ -1,4 +1,4 @@
-//! The process of a server, and the ports that are free for one.
+//! The process of a server, or of a test's child, and the ports that are free for one.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
@@ -12,38 +12,38 @@ const PORTS: u16 = 7_500;
 /// So far above its port a node of a cluster talks to the others.
 const BUS: u16 = 10_000;
 
-/// A running server, and a shell that outlives us if we are killed and then ends the server too.
+/// A process, and a shell that outlives us if we are killed and then ends it, too, be it stopped or not.
 pub(super) struct Process {
-    pub(super) server: Child,
+    pub(super) child: Child,
     heir: Option<Child>,
 }
 
 impl Process {
-    pub(super) fn new(server: Child) -> Self {
+    pub(super) fn new(child: Child) -> Self {
         // It reads from us until we are gone, whichever way that comes about.
-        let script = format!("read -r _; kill -9 {}", server.id());
+        let script = format!("read -r _; kill -9 {}", child.id());
         let heir = Command::new("sh")
             .args(["-c", &script])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
-        Self { server, heir: heir.ok() }
+        Self { child, heir: heir.ok() }
     }
 
     pub(super) fn signal(&self, signal: &str) {
-        let pid = self.server.id();
+        let pid = self.child.id();
         // The shell's own `kill`: the program of that name is not everywhere.
         let script = format!("kill -{signal} {pid}");
         let status = Command::new("sh").args(["-c", &script]).status().expect("running sh");
-        assert!(status.success(), "could not send SIG{signal} to the server");
+        assert!(status.success(), "could not send SIG{signal} to process {pid}");
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The heir first: it must not kill another process that gets the server's number.
-        for child in self.heir.iter_mut().chain([&mut self.server]) {
+        // The heir first: it must not kill another process that gets the child's number.
+        for child in self.heir.iter_mut().chain([&mut self.child]) {
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -10,7 +10,7 @@
 //! [`Proxy::executed_late`], [`Proxy::executed_slow`] or [`Proxy::came_to_nothing`].
 
 mod connection;
-mod resp;
+pub(crate) mod resp;
 
 use std::collections::BTreeMap;
 use std::io;

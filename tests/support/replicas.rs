@@ -109,7 +109,7 @@ pub(crate) fn is_primary(server: &Server) -> bool {
 }
 
 /// How many replicas are connected.
-pub(crate) fn replicas_of(primary: &Server) -> u64 {
+fn replicas_of(primary: &Server) -> u64 {
     primary.info("connected_slaves").map_or(0, |count| count.parse().expect("a number"))
 }
 

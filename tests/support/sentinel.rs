@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::replicas::{is_primary, replicas_of};
-use super::{Replicated, SOON, Server, block_until};
+use super::replicas::is_primary;
+use super::{Replicated, Server, block_until};
 
 /// Two of three Sentinels agree when the primary has not answered for a second or a little more;
 /// then they promote a replica.
@@ -69,11 +69,6 @@ impl Sentinels {
         master.expect("found above")
     }
 
-    pub(crate) fn replicas(&self) -> impl Iterator<Item = &Server> {
-        let master = self.master().port();
-        self.servers().iter().filter(move |server| server.port() != master)
-    }
-
     /// A planned failover: SENTINEL FAILOVER. Returns the new primary when the old one follows it
     /// and all Sentinels say so.
     pub(crate) fn failover(&self) -> &Server {
@@ -106,25 +101,6 @@ impl Sentinels {
             all_say && master.is_some()
         });
         master.expect("found above")
-    }
-
-    /// From now on no replica hears of the primary, until [`Sentinels::reattach_replicas`]: what
-    /// is granted meanwhile is lost when one of them is promoted.
-    pub(crate) fn detach_replicas(&self) {
-        let master = self.master();
-        for replica in self.replicas() {
-            replica.pause();
-        }
-        // What is still on its way to a stopped replica would be read when it goes on.
-        master.ask::<()>(&["CLIENT", "KILL", "TYPE", "replica"]);
-        block_until("a primary without replicas", SOON, || replicas_of(master) == 0);
-    }
-
-    /// The replicas go on. They follow whoever is the primary now, or is made the next one.
-    pub(crate) fn reattach_replicas(&self) {
-        for server in self.servers().iter().filter(|server| server.is_paused()) {
-            server.resume();
-        }
     }
 
     /// SIGKILL for all Sentinels.

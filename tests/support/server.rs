@@ -360,11 +360,11 @@ impl Server {
         let start = Instant::now();
         loop {
             // The process id tells our server from one that had the port before.
-            if self.answers_as(process.server.id(), state) {
+            if self.answers_as(process.child.id(), state) {
                 *lock(&self.process) = Some(process);
                 return true;
             }
-            if process.server.try_wait().expect("asking after the server").is_some() {
+            if process.child.try_wait().expect("asking after the server").is_some() {
                 let out = self.log();
                 assert!(out.contains("in use"), "the server did not start:\n{out}");
                 return false;

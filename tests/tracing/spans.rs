@@ -112,6 +112,11 @@ async fn a_dropped_guard_ends_its_hold_and_is_released_in_the_background() {
         let owner = guard.owner().to_owned();
         drop(guard);
         only("hold", &owner);
+        let released = |entry: &Entry| entry.is_by(&owner) && entry.says("released");
+        let event = told("the release", released).await;
+        assert_eq!(event.level, Level::DEBUG, "{event:?}");
+        assert_eq!(entries(released).len(), 1);
+        assert!(!server.exists("dropped"), "told when it is done");
         wait_until("the release", SOON, || !spans("release", &owner).is_empty()).await;
         has(&only("release", &owner), &[("background", "true"), ("error.type", "")]);
         has(&only("release", &owner), &[("server.port", &server.port().to_string())]);

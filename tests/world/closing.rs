@@ -1,7 +1,7 @@
 //! A client closes while a grant of a fair lock is on its way to it, or about to be.
 
 use futures::FutureExt;
-use redlatch::simulation::Fate as RequestFate;
+use redlatch::FairLock;
 use tokio_test::task;
 
 use crate::prelude::*;
@@ -18,6 +18,23 @@ struct Deed {
     polled_once: bool,
 }
 
+/// Has the lock again and again. Returns when.
+async fn takes_turns(lock: FairLock, until: Instant) -> Vec<Instant> {
+    let mut had = Vec::new();
+    while had.last().is_none_or(|last| *last < until) {
+        let guard = lock.lock().await.expect("a turn");
+        had.push(Instant::now());
+        guard.unlock().await.expect("a release");
+    }
+    had
+}
+
+/// Between two of these turns, after a client has closed.
+fn longest_wait(had: &[Instant], closed: Instant) -> Duration {
+    let waits = had.windows(2).map(|two| two[1].saturating_duration_since(two[0].max(closed)));
+    waits.chain([had[0].saturating_duration_since(closed)]).max().expect("many turns")
+}
+
 /// The client closes so long after its deed. Returns for how long at most another one waits from then on, which has
 /// the lock again and again.
 fn next_waits(away: Duration, deed: Deed, closes_after: Duration) -> Duration {
@@ -32,15 +49,7 @@ fn next_waits(away: Duration, deed: Deed, closes_after: Duration) -> Duration {
         guard.unlock().await.expect("a release");
         let (guard, lock) = waits.await.expect("no panic");
         let until = Instant::now() + 4 * away + 5 * NEAR + closes_after;
-        let turns = tokio::spawn(async move {
-            let mut had = Vec::new();
-            while had.last().is_none_or(|last| *last < until) {
-                let guard = other.lock().await.expect("a turn");
-                had.push(Instant::now());
-                guard.unlock().await.expect("a release");
-            }
-            had
-        });
+        let turns = tokio::spawn(takes_turns(other, until));
         // Redis has heard of the hand-off.
         sleep(away + 5 * NEAR).await;
         if deed.unlocks {
@@ -61,47 +70,33 @@ fn next_waits(away: Duration, deed: Deed, closes_after: Duration) -> Duration {
         sleep(closes_after).await;
         let closed = Instant::now();
         machine.run(client.close()).await;
-        let had = turns.await.expect("no panic");
-        let waits = had.windows(2).map(|two| two[1].saturating_duration_since(two[0].max(closed)));
-        waits.chain([had[0].saturating_duration_since(closed)]).max().expect("many turns")
+        longest_wait(&turns.await.expect("no panic"), closed)
     })
 }
 
 /// What the client says when it closes takes half a round trip to the server. A grant of just before that takes the
 /// second half to the client, and what that answers another one.
-fn keeps_the_lock_from_nobody(away: Duration) {
-    let both = [false, true];
-    for deed in both.into_iter().flat_map(|unlocks| {
-        both.into_iter().flat_map(move |same_handle| {
-            both.map(|polled_once| Deed { unlocks, same_handle, polled_once })
-        })
-    }) {
-        let mut worst = (Duration::ZERO, Duration::ZERO);
-        for step in 0..60 {
-            let after = away * step / 20;
-            worst = worst.max((next_waits(away, deed, after), after));
+fn keeps_the_lock_from_nobody(away: Duration, moments_of_it: u32) {
+    for case in 0..8 {
+        let [unlocks, same_handle, polled_once] = [0, 1, 2].map(|bit| case >> bit & 1 == 1);
+        let deed = Deed { unlocks, same_handle, polled_once };
+        for after in moments(3 * away, moments_of_it) {
+            let waits = next_waits(away, deed, after);
+            let most = away * 3 / 2 + NEAR;
+            assert!(waits <= most, "{away:?}, {deed:?}, closed after {after:?}: {waits:?}");
         }
-        let (waits, after) = worst;
-        assert!(
-            waits <= away * 3 / 2 + NEAR,
-            "{away:?}, {deed:?}, closed after {after:?}: {waits:?}"
-        );
     }
 }
 
 #[test]
-fn a_client_that_closes_beside_the_server_keeps_a_fair_lock_from_nobody() {
-    keeps_the_lock_from_nobody(ms(2));
+fn a_client_that_closes_beside_the_server_or_far_away_keeps_a_fair_lock_from_nobody() {
+    keeps_the_lock_from_nobody(ms(2), 60);
+    keeps_the_lock_from_nobody(ms(100), 13);
 }
 
 #[test]
 fn a_client_that_closes_further_away_keeps_a_fair_lock_from_nobody() {
-    keeps_the_lock_from_nobody(ms(20));
-}
-
-#[test]
-fn a_client_that_closes_far_away_keeps_a_fair_lock_from_nobody() {
-    keeps_the_lock_from_nobody(ms(100));
+    keeps_the_lock_from_nobody(ms(20), 60);
 }
 
 /// The first request of its call is late, and comes behind what the client says when it closes.
@@ -112,44 +107,32 @@ fn next_waits_while_a_request_is_late(away: Duration, closes_after: Duration) ->
         let (lock, other) = (client.fair_lock(NAME), near.fair_lock(NAME));
         let guard = other.lock().await.expect("the lock");
         // It listens for this one.
-        let waits = machine.spawn(async move { lock.lock().await });
+        let waits = waiting_for(&machine, lock);
         sleep(10 * away).await;
-        let script = redis::Script::new(&scripts::texts::text("fair_acquire", str::to_owned));
-        let ask = format!("EVALSHA\r\n$40\r\n{}", script.get_hash());
         guard.unlock().await.expect("a release");
-        let first = waits.await.expect("no panic").expect("a turn");
-        let turns = tokio::spawn(async move {
-            let mut had = Vec::new();
-            let until = Instant::now() + 12 * away + 5 * NEAR;
-            while had.last().is_none_or(|last| *last < until) {
-                let guard = other.lock().await.expect("a turn");
-                had.push(Instant::now());
-                guard.unlock().await.expect("a release");
-            }
-            had
-        });
+        let (first, _) = waits.await.expect("no panic");
+        let turns = tokio::spawn(takes_turns(other, Instant::now() + 12 * away + 5 * NEAR));
         sleep(away).await;
         first.unlock().await.expect("a release");
-        scene.network.set_trap(&machine, scene.server, &ask, 0, RequestFate::HeldFor(2 * away));
+        let asks = scripts::texts::text("fair_acquire", str::to_owned);
+        scene.trap_script(&machine, &asks, Fate::HeldFor(2 * away));
         let next = client.fair_lock(NAME);
         let call = machine.spawn(async move { next.lock().await.map(drop) });
         sleep(closes_after).await;
         let closed = Instant::now();
         machine.run(client.close()).await;
         let _ = call.await;
-        let had = turns.await.expect("no panic");
-        let waits = had.windows(2).map(|two| two[1].saturating_duration_since(two[0].max(closed)));
-        waits.chain([had[0].saturating_duration_since(closed)]).max().expect("many turns")
+        longest_wait(&turns.await.expect("no panic"), closed)
     })
 }
 
 #[test]
 fn a_client_that_closes_before_a_late_request_comes_keeps_a_fair_lock_from_nobody() {
     for away in [2, 20, 100].map(ms) {
-        let waits = (0..40).map(|step| away * step / 10);
-        let waits = waits.map(|after| (next_waits_while_a_request_is_late(away, after), after));
-        let (waits, after) = waits.max().expect("a wait");
-        assert!(waits <= 2 * away + NEAR, "{away:?}, closed after {after:?}: {waits:?}");
+        for after in moments(4 * away, 40) {
+            let waits = next_waits_while_a_request_is_late(away, after);
+            assert!(waits <= 2 * away + NEAR, "{away:?}, closed after {after:?}: {waits:?}");
+        }
     }
 }
 

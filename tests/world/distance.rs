@@ -120,13 +120,10 @@ fn w2_callers_who_give_up_after_two_round_trips_are_served_again_after_a_cut() {
     for tasks in [1, 40] {
         for arrives in [true, false] {
             let (away, command_timeout) = (ms(30), 3 * SECOND);
-            let served = until_all_succeed(
-                (away, command_timeout),
-                (tasks, ms(68)),
-                async |scene, machine| {
-                    scene.network.cut(machine, scene.server, arrives);
-                },
-            );
+            let distance = (away, command_timeout);
+            let served = until_all_succeed(distance, (tasks, ms(68)), async |scene, machine| {
+                scene.network.cut(machine, scene.server, arrives);
+            });
             // A dial is four round trips.
             let served = served.expect("served again");
             assert!(served <= 8 * away, "{tasks} tasks: after {served:?}");
@@ -196,17 +193,13 @@ fn w3_an_idle_client_has_its_connections_back_before_anybody_calls() {
 fn w3_a_stall_that_is_longer_than_the_command_timeout_is_over_soon_after_its_end() {
     for away in [60, 90, 120, 140] {
         for tasks in [1, 40, 200] {
-            let (away, command_timeout) = (ms(away), ms(300));
-            let served = until_all_succeed(
-                (away, command_timeout),
-                (tasks, SECOND),
-                async |scene, machine| {
-                    scene.stall(machine, ms(400)).await;
-                },
-            );
-            println!("{away:?}, {tasks} tasks: served again after {served:?}");
+            let distance = (ms(away), ms(300));
+            let served = until_all_succeed(distance, (tasks, SECOND), async |scene, machine| {
+                scene.stall(machine, ms(400)).await;
+            });
+            println!("{away} ms, {tasks} tasks: served again after {served:?}");
             let served = served.unwrap_or(Duration::MAX);
-            assert!(served <= 2 * SECOND, "{away:?}, {tasks} tasks: after {served:?}");
+            assert!(served <= 2 * SECOND, "{away} ms, {tasks} tasks: after {served:?}");
         }
     }
 }
@@ -255,15 +248,13 @@ fn parked(
         let (machine, client) = scene.client(away, options).await;
         scene.ask::<()>(&["HSET", "parked", "somebody:1", "1"]);
         scene.ask::<()>(&["PEXPIRE", "parked", "60000"]);
-        let lock = client.lock("parked");
-        let waiter =
-            machine.spawn(async move { lock.lock().await.map(|guard| (guard, Instant::now())) });
+        let waiter = waiting_for(&machine, client.lock("parked"));
         sleep(8 * away + ms(10)).await;
         meanwhile(scene, &machine).await;
         let freed = Instant::now();
         scene.ask::<()>(&["DEL", "parked"]);
         scene.ask::<()>(&["PUBLISH", &channel("parked"), "0"]);
-        let (guard, had) = waiter.await.expect("no panic").expect("the lock");
+        let (guard, had) = waiter.await.expect("no panic");
         machine.run(guard.unlock()).await.expect("a release");
         had - freed
     })

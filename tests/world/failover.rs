@@ -6,6 +6,7 @@ pub(crate) mod nodes;
 mod released;
 
 use group::{Group, failed_over};
+use redlatch::simulation::State;
 
 use crate::prelude::*;
 
@@ -28,15 +29,13 @@ fn t2_a_lock_that_a_failover_lost_is_told_lost_at_the_next_renewal_and_free_for_
             group.lags(MINUTE);
             let lost = holder.lock("lost").lock().await.expect("the lock");
             let fenced = holder.fenced_lock("fenced").lock().await.expect("the lock");
-            let next = waiter.lock("lost");
-            let next = machine.spawn(async move { (next.lock().await, Instant::now()) });
+            let next = waiting_for(&machine, waiter.lock("lost"));
             sleep(ms(10 + seed * 200)).await;
             group.kill(0);
             sleep(SECOND).await;
             let another = Instant::now();
             group.fail_over(1);
             let (successor, granted) = next.await.expect("no panic");
-            let successor = successor.expect("the lock");
             assert!(granted - another < SECOND, "seed {seed}: {:?}", granted - another);
             let later = waiter.fenced_lock("fenced").lock().await.expect("the lock");
             assert!(later.token() > fenced.token(), "{} after {}", later.token(), fenced.token());
@@ -67,8 +66,7 @@ fn t1_renewals_go_on_at_the_new_primary_after_the_old_one_was_killed() {
             let guard = client.lock("kept").lock().await.expect("the lock");
             let nested = client.lock("kept").try_lock_now().await.expect("an answer");
             assert!(nested.is_none(), "another handle");
-            let waiter = other.lock("kept");
-            let waiter = machine.spawn(async move { waiter.lock().await });
+            let waiter = waiting_for(&machine, other.lock("kept"));
             sleep(ms(10 + seed * 300)).await;
             group.kill(0);
             sleep(SECOND).await;
@@ -77,8 +75,8 @@ fn t1_renewals_go_on_at_the_new_primary_after_the_old_one_was_killed() {
             assert!(!guard.is_lost() && !waiter.is_finished());
             guard.unlock().await.expect("a release");
             let told = Instant::now();
-            let guard = waiter.await.expect("no panic").expect("the lock");
-            assert!(told.elapsed() < ms(10), "seed {seed}: the waiter was not told");
+            let (guard, granted) = waiter.await.expect("no panic");
+            assert!(granted - told < ms(10), "seed {seed}: the waiter was not told");
             guard.unlock().await.expect("a release");
             group.is_empty();
         });
@@ -124,7 +122,7 @@ fn t3_with_the_option_for_replicas_a_primary_that_comes_back_grants_nothing() {
         // The only Sentinel that this client knows is away during the failover.
         let only = group.builder_of(&group.sentinels[..1]).replicas(1, ms(200));
         let (machine, careful) = group.client(only.command_timeout(SECOND)).await;
-        careful.lock("idle").lock().await.expect("the lock").unlock().await.expect("a release");
+        release(hold(&careful.lock("idle")).await).await;
         scene.network.stop(group.sentinels[0]);
         scene.network.stop(group.servers[0]);
         group.fail_over(1);
@@ -159,14 +157,7 @@ fn t3_a_call_under_way_to_a_primary_that_stands_still_is_made_at_the_next_one() 
         play(seed, async |scene| {
             let group = Group::new(scene);
             let (machine, client) = group.client(group.builder().command_timeout(MINUTE)).await;
-            client
-                .lock("before")
-                .lock()
-                .await
-                .expect("the lock")
-                .unlock()
-                .await
-                .expect("a release");
+            release(hold(&client.lock("before")).await).await;
             scene.network.stop(group.servers[0]);
             let lock = client.lock("called");
             let called = machine.spawn(async move { lock.try_lock_now().await });
@@ -193,18 +184,16 @@ fn t4_without_any_sentinel_locks_are_held_waited_for_and_taken_as_before() {
         let holder = group.connect(group.builder().watchdog_timeout(ms(1_500))).await;
         let (machine, waiter) = group.client(group.builder()).await;
         let guard = holder.lock("kept").lock().await.expect("the lock");
-        let next = waiter.lock("kept");
-        let next = machine.spawn(async move { next.lock().await });
+        let next = waiting_for(&machine, waiter.lock("kept"));
         sleep(ms(100)).await;
         group.sentinels.iter().for_each(|sentinel| scene.network.kill(*sentinel));
         for _ in 0..60 {
-            let idle = waiter.lock("idle").lock().await.expect("the lock");
-            idle.unlock().await.expect("a release");
+            release(hold(&waiter.lock("idle")).await).await;
             sleep(SECOND).await;
         }
         assert!(!guard.is_lost() && !next.is_finished());
         guard.unlock().await.expect("a release");
-        next.await.expect("no panic").expect("the lock").unlock().await.expect("a release");
+        next.await.expect("no panic").0.unlock().await.expect("a release");
         group.is_empty();
     });
 }
@@ -219,7 +208,7 @@ fn t4_one_sentinel_of_three_is_enough_to_find_the_primary_again() {
         scene.network.stop(group.sentinels[1]);
         let cut: u64 = group.ask(0, &["CLIENT", "KILL", "TYPE", "normal"]);
         assert!(cut >= 1, "no connection was cut");
-        client.lock("again").lock().await.expect("the lock").unlock().await.expect("a release");
+        release(hold(&client.lock("again")).await).await;
         sleep(WATCHDOG).await;
         group.kill(0);
         group.fail_over(1);
@@ -267,40 +256,21 @@ fn a_new_primary_that_still_loads_and_knows_no_script_is_waited_for() {
             let (machine, client) = group.client(group.builder()).await;
             let guard = client.lock("kept").lock().await.expect("the lock");
             group.kill(0);
-            group.set(1, redlatch::simulation::State::Loading, true);
+            group.set(1, State::Loading, true);
             group.fail_over(1);
-            let lock = client.lock("called");
-            let called = machine.spawn(async move { lock.lock().await });
+            let called = waiting_for(&machine, client.lock("called"));
             sleep(ms(100 + 100 * seed)).await;
             assert!(!called.is_finished(), "it was not to answer yet");
-            group.set(1, redlatch::simulation::State::Loading, false);
+            group.set(1, State::Loading, false);
             let ready = Instant::now();
-            let called = called.await.expect("no panic").expect("riding it out");
-            assert!(ready.elapsed() < SECOND, "seed {seed}: {:?}", ready.elapsed());
+            let (called, granted) = called.await.expect("no panic");
+            assert!(granted - ready < SECOND, "seed {seed}: {:?}", granted - ready);
             group.ask::<()>(1, &["SCRIPT", "FLUSH"]);
             called.unlock().await.expect("a release");
             guard.unlock().await.expect("a release");
             group.is_empty();
         });
     }
-}
-
-#[test]
-fn a_new_primary_whose_memory_is_full_grants_nothing_and_keeps_and_frees_what_is_held() {
-    failed_over(async |group, client| {
-        let guard = client.lock("kept").lock().await.expect("the lock");
-        group.fail_over(1);
-        group.set(1, redlatch::simulation::State::FullMemory, true);
-        sleep(2 * WATCHDOG).await;
-        assert!(!guard.is_lost(), "renewals need no memory");
-        let error = client.lock("more").try_lock_now().await.expect_err("no memory");
-        assert_eq!(error.kind(), ErrorKind::Server, "{error}");
-        guard.unlock().await.expect("a release needs none");
-        group.set(1, redlatch::simulation::State::FullMemory, false);
-        let more = client.lock("more").lock().await.expect("the lock");
-        more.unlock().await.expect("a release");
-        group.is_empty();
-    });
 }
 
 /// The old primary is a replica now, and nobody closes the connections to it.
@@ -312,14 +282,12 @@ fn a_primary_that_became_a_replica_says_so_and_the_client_goes_to_the_new_one() 
         group.follow(0, Some(1));
         // Only the servers know of it yet.
         let lock = client.lock("called");
-        let called = tokio::spawn(redlatch::simulation::Machine::here(async move {
-            lock.lock().await.expect("riding it out")
-        }));
+        let called = Machine::spawn_here(async move { lock.lock().await });
         sleep(ms(100)).await;
         assert!(!called.is_finished(), "a replica has granted a lock");
         group.tell(1);
         let told = Instant::now();
-        let called = called.await.expect("no panic");
+        let called = called.await.expect("no panic").expect("riding it out");
         assert!(told.elapsed() < SECOND, "{:?}", told.elapsed());
         called.unlock().await.expect("a release");
         sleep(2 * WATCHDOG).await;

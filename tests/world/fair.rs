@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use redlatch::Loss;
-use redlatch::simulation::{Fate, State};
-use redlatch::test_util::Redis;
-use tokio_test::task::Spawn;
+use redlatch::kind::LockKind;
+use redlatch::simulation::State;
+use tokio_test::task::{self, Spawn};
 
 use crate::prelude::*;
 
@@ -15,8 +15,7 @@ use crate::prelude::*;
 #[tokio::test(start_paused = true)]
 async fn x3_a_hand_off_of_a_lock_that_is_gone_is_lost_for_both_and_leaves_no_place() {
     for each_way in [0, 1, 50].map(ms) {
-        let redis = Redis::new();
-        redis.delay(each_way);
+        let redis = redis_at(each_way);
         let client = redis.client();
         let guard = client.fair_lock("gone").lock().await.unwrap();
         let next = client.fair_lock("gone");
@@ -34,17 +33,15 @@ async fn x3_a_hand_off_of_a_lock_that_is_gone_is_lost_for_both_and_leaves_no_pla
         assert_eq!(unlocked.await.unwrap().unwrap_err().kind(), ErrorKind::Lost);
         drop(handed);
         sleep(ms(1_000)).await;
-        let keys: Vec<String> = redis.query(redis::cmd("KEYS").arg("*")).unwrap();
-        assert!(keys.is_empty(), "{keys:?}");
+        assert_eq!(redis.query::<Vec<String>>(redis::cmd("KEYS").arg("*")).unwrap(), [""; 0]);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn x5_a_client_that_lives_has_the_lock_at_once_between_hundreds_that_are_dead() {
     for (before, behind) in [(102, 102), (150, 999), (1_000, 500)] {
-        let redis = Redis::new();
         let each_way = ms(10);
-        redis.delay(each_way);
+        let redis = redis_at(each_way);
         let (one, other) = (redis.client(), redis.client());
         let guard = one.fair_lock("sale").lock().await.unwrap();
         let next = other.fair_lock("sale");
@@ -54,12 +51,10 @@ async fn x5_a_client_that_lives_has_the_lock_at_once_between_hundreds_that_are_d
         let scores = (0..before).chain(late..late + behind);
         for (number, score) in scores.enumerate() {
             let client = format!("dead:{number}");
-            let zadd =
-                redis::cmd("ZADD").arg("redlatch_queue:{sale}").arg(score).arg(&client).take();
+            let (mut zadd, mut hset) = (redis::cmd("ZADD"), redis::cmd("HSET"));
+            zadd.arg("redlatch_queue:{sale}").arg(score).arg(&client);
+            hset.arg("redlatch_waiting:{sale}").arg(format!("alive:{client}")).arg(late);
             redis.query::<()>(&zadd).unwrap();
-            let alive = format!("alive:{client}");
-            let hset =
-                redis::cmd("HSET").arg("redlatch_waiting:{sale}").arg(alive).arg(late).take();
             redis.query::<()>(&hset).unwrap();
         }
         let begun = Instant::now();
@@ -79,14 +74,8 @@ async fn x5_a_client_that_lives_has_the_lock_at_once_between_hundreds_that_are_d
 #[test]
 fn a_release_gives_the_lock_to_the_next_client_in_one_round_trip() {
     for away in [2, 20, 100].map(ms) {
-        release_and_wait(away, away, |client| {
-            let lock = client.fair_lock("turns");
-            async move { lock.lock().await.expect("a turn") }.boxed()
-        });
-        release_and_wait(away, 2 * away, |client| {
-            let lock = client.lock("turns");
-            async move { lock.lock().await.expect("a turn") }.boxed()
-        });
+        release_and_wait(away, away, |client| turn(client.fair_lock("turns")));
+        release_and_wait(away, 2 * away, |client| turn(client.lock("turns")));
     }
 }
 
@@ -105,6 +94,10 @@ fn a_release_gives_a_fenced_lock_to_the_next_client_in_one_round_trip_with_its_t
             .boxed()
         });
     }
+}
+
+fn turn<K: LockKind>(lock: Lock<K>) -> BoxFuture<'static, LockGuard<K::Token>> {
+    async move { lock.lock().await.expect("a turn") }.boxed()
 }
 
 /// Two clients that far from the server take turns. The next one has the lock so long after the release began.
@@ -145,21 +138,22 @@ struct Waiting<'a> {
 
 const CUT: &str = "cut";
 const AWAY: Duration = ms(4);
-const MINUTE: Duration = ms(60_000);
 
 fn waits_and_is_cut(scenario: impl AsyncFnOnce(Waiting<'_>)) {
     play(0, async |scene| {
         // No client is passed over because it takes a while to connect again.
         let options = LockClient::builder().fair_grace(ms(10_000));
-        let near = [
-            scene.client(ms(2), options.clone()).await.1,
-            scene.client(ms(2), options.clone()).await.1,
-        ];
+        let near = two_clients(scene, ms(2), options.clone()).await;
         let (machine, client) = scene.client(AWAY, options).await;
         let guard = near[0].fair_lock(CUT).lock().await.expect("the lock");
         let first = waiter(&client).await;
         scenario(Waiting { scene, near, machine, client, guard, first }).await;
     });
+}
+
+async fn two_clients(scene: &Scene, away: Duration, options: LockClientBuilder) -> [LockClient; 2] {
+    let one = scene.client(away, options.clone()).await.1;
+    [one, scene.client(away, options).await.1]
 }
 
 /// A call that waits, when it is parked.
@@ -188,21 +182,22 @@ impl Waiting<'_> {
     }
 
     fn queue(&self) -> Vec<String> {
-        self.scene.ask(&["ZRANGE", &format!("redlatch_queue:{{{CUT}}}"), "0", "-1"])
+        self.scene.ask(&["ZRANGE", "redlatch_queue:{cut}", "0", "-1"])
     }
 
     /// It has a place, and has said that it hears nothing, but comes.
     fn assert_it_comes(&self) {
-        let (key, name) = (format!("redlatch_waiting:{{{CUT}}}"), name_of(&self.client));
+        let name = name_of(&self.client);
         assert_eq!(self.queue(), std::slice::from_ref(&name));
-        let mode: String = self.scene.ask(&["HGET", &key, &format!("mode:{name}")]);
+        let mode = format!("mode:{name}");
+        let mode: String = self.scene.ask(&["HGET", "redlatch_waiting:{cut}", &mode]);
         assert_eq!(mode, "arriving");
     }
 
     /// Others come and the lock is free, before the client can listen again.
     async fn has_it_next(self) {
         let second = waiter(&self.near[1]).await;
-        self.scene.network.set_refusing(&self.machine, self.scene.server, true);
+        self.refuse(true);
         let Self { scene, machine, guard, first, .. } = self;
         guard.unlock().await.expect("a release");
         sleep(ms(500)).await;
@@ -212,8 +207,7 @@ impl Waiting<'_> {
         assert!(!second.is_finished());
         guard.unlock().await.expect("a release");
         second.await.expect("the second").unlock().await.expect("a release");
-        let keys: Vec<String> = scene.ask(&["KEYS", "*"]);
-        assert!(keys.is_empty(), "{keys:?}");
+        assert_eq!(scene.keys(), [""; 0]);
     }
 }
 
@@ -236,8 +230,7 @@ fn x2_a_waiter_whose_client_lost_a_reply_is_back_in_its_place_in_three_round_tri
     waits_and_is_cut(async |waiting| {
         let other = waiting.client.lock("other").lock().await.expect("the lock");
         waiting.refuse(true);
-        let Scene { network, server, .. } = waiting.scene;
-        network.set_trap(&waiting.machine, *server, "EVALSHA", 0, Fate::AnswerLost);
+        waiting.scene.trap(&waiting.machine, Fate::AnswerLost);
         // The background releases it, on the connection on which the client listens.
         drop(other);
         sleep(3 * AWAY).await;
@@ -249,14 +242,13 @@ fn x2_a_waiter_whose_client_lost_a_reply_is_back_in_its_place_in_three_round_tri
 #[test]
 fn x2_a_waiter_that_was_dropped_while_its_client_could_not_listen_stands_where_it_stood() {
     waits_and_is_cut(async |waiting| {
-        let Scene { network, server, .. } = waiting.scene;
         // A request says how old its call is: one that is late by more has a later place.
         sleep(ms(1_000)).await;
-        network.set_trap(&waiting.machine, *server, "EVALSHA", 0, Fate::HeldFor(ms(500)));
+        waiting.scene.trap(&waiting.machine, Fate::HeldFor(ms(500)));
         waiting.refuse(true);
         waiting.cut();
         sleep(3 * AWAY).await;
-        assert_eq!(network.fates().held, 1);
+        assert_eq!(waiting.scene.network.fates().held, 1);
         // The lock is free before the request is there.
         let second = waiter(&waiting.near[1]).await;
         waiting.guard.unlock().await.expect("a release");
@@ -268,7 +260,7 @@ fn x2_a_waiter_that_was_dropped_while_its_client_could_not_listen_stands_where_i
         sleep(ms(500)).await;
         assert_eq!(queue(), [name_of(&waiting.client), name_of(&waiting.near[0])]);
         guard.unlock().await.expect("a release");
-        network.set_refusing(&waiting.machine, *server, false);
+        waiting.scene.network.set_refusing(&waiting.machine, waiting.scene.server, false);
         let guard = waiting.first.await.expect("the first");
         assert!(!third.is_finished());
         guard.unlock().await.expect("a release");
@@ -283,10 +275,7 @@ fn a_client_that_died_before_it_was_subscribed_is_waited_for_until_a_grace_after
     // How long the next waiter waits, if the lock is released so long after the call of the dead.
     let waits = |released: Duration| {
         play(0, async |scene| {
-            let near = [
-                scene.client(ms(2), LockClient::builder()).await.1,
-                scene.client(ms(2), LockClient::builder()).await.1,
-            ];
+            let near = two_clients(scene, ms(2), LockClient::builder()).await;
             let (machine, client) = scene.client(away, LockClient::builder()).await;
             let guard = near[0].fair_lock(CUT).lock().await.expect("the lock");
             let lock = client.fair_lock(CUT);
@@ -295,7 +284,7 @@ fn a_client_that_died_before_it_was_subscribed_is_waited_for_until_a_grace_after
             // The request was executed, and nobody has heard of that.
             sleep(away * 3 / 4).await;
             machine.crash();
-            assert_eq!(scene.ask::<u64>(&["ZCARD", &format!("redlatch_queue:{{{CUT}}}")]), 1);
+            assert_eq!(scene.ask::<u64>(&["ZCARD", "redlatch_queue:{cut}"]), 1);
             let next = waiter(&near[1]).await;
             sleep(released - begun.elapsed()).await;
             let begun = Instant::now();
@@ -379,8 +368,7 @@ async fn keeps_the_next_waiting<T>(
     call: &mut Spawn<BoxFuture<'static, T>>,
     read: bool,
 ) -> (Duration, LockGuard) {
-    let options = LockClient::builder;
-    let near = [scene.client(AWAY, options()).await.1, scene.client(AWAY, options()).await.1];
+    let near = two_clients(scene, AWAY, LockClient::builder()).await;
     let guard = near[0].fair_lock(TURN).lock().await.expect("the lock");
     let own = format!("{}:{}", channel(TURN), name_of(client));
     let listens = || scene.ask::<(String, u64)>(&["PUBSUB", "NUMSUB", &own]).1 == 1;
@@ -413,7 +401,7 @@ async fn came_with_a_message(scene: &Scene) -> (Machine, LockClient, LockGuard) 
     let (_, other) = scene.client(AWAY, LockClient::builder()).await;
     let before = other.fair_lock(TURN).lock().await.expect("the lock");
     let lock = client.fair_lock(TURN);
-    let waiting = machine.spawn(async move { lock.lock_with_lease(60 * MINUTE).await });
+    let waiting = machine.spawn(async move { lock.lock_with_lease(HOUR).await });
     sleep(ms(100)).await;
     before.unlock().await.expect("a release");
     let guard = waiting.await.expect("no panic").expect("the lock");
@@ -429,13 +417,11 @@ fn a_lock_that_came_with_a_message_outlives_a_half_open_connection() {
         let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
         let (_, other) = scene.client(AWAY, LockClient::builder()).await;
         let before = other.fair_lock(TURN).lock().await.expect("the lock");
-        let lock = client.fair_lock(TURN);
-        let waiting = machine.spawn(async move { lock.lock().await });
+        let waiting = waiting_for(&machine, client.fair_lock(TURN));
         sleep(ms(100)).await;
-        let vanishes = Fate::HeldFor(60 * MINUTE);
-        scene.network.set_trap(&machine, scene.server, "EVALSHA", 0, vanishes);
+        scene.trap(&machine, Fate::HeldFor(HOUR));
         before.unlock().await.expect("a release");
-        let guard = waiting.await.expect("no panic").expect("the lock");
+        let (guard, _) = waiting.await.expect("no panic");
         let lost = timeout(ms(60_000), guard.lost()).await;
         assert_eq!(scene.network.fates().held, 1, "it vanished: that is the point");
         assert!(lost.is_err(), "{lost:?}");
@@ -450,18 +436,17 @@ fn an_unlock_that_hands_over_waits_for_redis_as_long_as_any_command_may_take() {
         let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
         let (_, other) = scene.client(AWAY, LockClient::builder()).await;
         let before = other.fair_lock(TURN).lock().await.expect("the lock");
-        let next = [client.fair_lock(TURN), client.fair_lock(TURN)];
-        let [first, second] = next.map(|lock| machine.spawn(async move { lock.lock().await }));
+        let [first, second] = [(); 2].map(|()| waiting_for(&machine, client.fair_lock(TURN)));
         sleep(ms(100)).await;
         let set = |loading| {
             scene.network.at(scene.server, |server, _| server.set(State::Loading, loading))
         };
         before.unlock().await.expect("a release");
-        let guard = first.await.expect("no panic").expect("the lock");
+        let (guard, _) = first.await.expect("no panic");
         set(true);
         let begun = Instant::now();
         let unlocked = machine.spawn(async move { guard.unlock().await });
-        let second = second.await.expect("no panic").expect("the lock");
+        let (second, _) = second.await.expect("no panic");
         sleep(ms(500)).await;
         assert!(!unlocked.is_finished(), "after {:?}", begun.elapsed());
         set(false);
@@ -480,7 +465,7 @@ fn a_refusal_that_is_taken_up_late_frees_no_lock_that_came_with_a_message() {
         sleep(ms(500)).await;
         let lock = client.fair_lock(TURN);
         let call = async move { lock.lock().await };
-        let mut late = tokio_test::task::spawn(machine.run(call).boxed());
+        let mut late = task::spawn(machine.run(call).boxed());
         assert!(late.poll().is_pending());
         sleep(ms(25_000)).await;
         assert!(late.poll().is_pending());
@@ -500,14 +485,13 @@ fn a_grant_that_the_client_has_is_no_other_one_for_a_server_whose_clock_is_behin
         let owners = scene.holds(TURN);
         sleep(ms(60_000)).await;
         scene.network.set_clock_back(scene.server, ms(60_000));
-        let lock = client.fair_lock(TURN);
-        let mut next = machine.spawn(async move { lock.lock().await });
+        let mut next = waiting_for(&machine, client.fair_lock(TURN));
         assert!(timeout(ms(5_000), &mut next).await.is_err(), "it is held");
         assert_eq!(scene.holds(TURN), owners);
         assert!(!guard.is_lost());
         guard.unlock().await.expect("a release");
-        let next = timeout(ms(1_000), next).await.expect("in time").expect("no panic");
-        next.expect("the lock").unlock().await.expect("a release");
+        let (guard, _) = timeout(ms(1_000), next).await.expect("in time").expect("no panic");
+        guard.unlock().await.expect("a release");
     });
 }
 
@@ -516,7 +500,7 @@ fn never_polled_again(read: bool) {
         let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
         let lock = client.fair_lock(TURN);
         let call = async move { lock.lock().await.expect("a turn") };
-        let mut call = tokio_test::task::spawn(machine.run(call).boxed());
+        let mut call = task::spawn(machine.run(call).boxed());
         let (took, guard) = keeps_the_next_waiting(scene, &client, &mut call, read).await;
         // The client gives the lock back when its hold ends: 11 ms before the grace, as every validity does.
         assert!((GRACE - ms(11)..=GRACE + LATE).contains(&took), "{took:?}");
@@ -527,7 +511,7 @@ fn never_polled_again(read: bool) {
         let guard = timeout(SECOND, call).await.expect("its turn").expect("no panic");
         guard.unlock().await.expect("a release");
         sleep(SECOND).await;
-        assert_eq!(scene.ask::<Vec<String>>(&["KEYS", "*"]), Vec::<String>::new());
+        assert_eq!(scene.keys(), [""; 0]);
     });
 }
 
@@ -548,7 +532,7 @@ fn a_fenced_waiter_that_is_never_polled_is_passed_over_after_its_lease() {
         let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
         let lock = client.fenced_fair_lock(TURN);
         let call = async move { lock.lock_with_lease(LEASE).await.expect("a turn") };
-        let mut call = tokio_test::task::spawn(machine.run(call).boxed());
+        let mut call = task::spawn(machine.run(call).boxed());
         let (took, guard) = keeps_the_next_waiting(scene, &client, &mut call, true).await;
         // Redis hears of its lease twice, each time in whole milliseconds.
         assert!((LEASE - ms(10)..=LEASE + LATE + ms(1)).contains(&took), "{took:?}");
@@ -556,6 +540,6 @@ fn a_fenced_waiter_that_is_never_polled_is_passed_over_after_its_lease() {
         guard.unlock().await.expect("a release");
         sleep(SECOND).await;
         // The counter of the token.
-        assert_eq!(scene.ask::<Vec<String>>(&["KEYS", "*"]).len(), 1);
+        assert_eq!(scene.keys().len(), 1);
     });
 }

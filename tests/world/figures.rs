@@ -7,8 +7,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use redlatch::test_util::Redis;
-
 use crate::prelude::*;
 use crate::support::Server;
 
@@ -59,10 +57,4 @@ async fn it_is_faster_than_a_real_one() {
             pairs as f64 / real_pairs as f64
         );
     }
-}
-
-#[tokio::test]
-#[ignore = "it is looked at with a profiler"]
-async fn turns_in_memory() {
-    println!("{}", turns(Redis::new().client()).await);
 }

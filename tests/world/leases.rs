@@ -5,7 +5,6 @@
 //! of nothing then, because a lease that ends by itself is told to nobody.
 
 use redlatch::kind::LockKind;
-use redlatch::test_util::Redis;
 use tokio_test::task;
 
 use crate::prelude::*;
@@ -22,22 +21,19 @@ const LATE: Duration = ms(50);
 const NAME: &str = "shorter";
 
 /// Waits for the lock, and says when it came. Returns when it is parked.
-async fn park(machine: &Machine, lock: Lock, away: Duration) -> JoinHandle<(Instant, LockGuard)> {
-    let waiter = machine.spawn(async move {
-        let guard = lock.lock().await.expect("the lock");
-        (Instant::now(), guard)
-    });
+async fn park(machine: &Machine, lock: Lock, away: Duration) -> JoinHandle<(LockGuard, Instant)> {
+    let waiter = waiting_for(machine, lock);
     sleep(8 * away + ms(10)).await;
     assert!(!waiter.is_finished());
     waiter
 }
 
 /// The short lease ends by itself, and then the waiter has the lock, and soon.
-async fn comes(scene: &Scene, waiter: JoinHandle<(Instant, LockGuard)>, away: Duration) {
+async fn comes(scene: &Scene, waiter: JoinHandle<(LockGuard, Instant)>, away: Duration) {
     let left = scene.pttl(NAME);
     assert!((500..5_000).contains(&left), "{left} ms");
     let ends = Instant::now() + Duration::from_millis(left as u64);
-    let (came, guard) = waiter.await.expect("no panic");
+    let (guard, came) = waiter.await.expect("no panic");
     assert!(came > ends, "{:?} too early", ends - came);
     // The way of a look that was just too early, and another one.
     let late = came - ends;
@@ -184,11 +180,10 @@ impl Handover<'_> {
             }
         });
         let holder = holder.await.expect("the lock");
-        let waits = lock(&other);
-        let waiter = two.spawn(async move { waits.lock().await.expect("the lock") });
+        let waiter = waiting_for(&two, lock(&other));
         sleep(8 * self.away + ms(10)).await;
         one.spawn(holder.unlock()).await.expect("no panic").expect("a release");
-        let guard = waiter.await.expect("no panic");
+        let (guard, _) = waiter.await.expect("no panic");
         sleep(3 * SHORT).await;
         let Self { away, before, same_client, .. } = self;
         assert!(!guard.is_lost(), "{away:?}, {before:?}, same client: {same_client}");
@@ -262,8 +257,7 @@ fn w17_beside_busy_tenants_a_lock_is_kept_where_an_answer_takes_less_than_a_thir
 async fn the_next_in_a_queue_is_told_of_a_lease_that_ends_within_the_grace() {
     const TINY: Duration = ms(40);
     for each_way in [0, 1, 20].map(ms) {
-        let redis = Redis::new();
-        redis.delay(each_way);
+        let redis = redis_at(each_way);
         // Without hand-offs a client that has its turn asks, as it does for a read-write lock.
         let client = |_| redis.builder().max_handoffs(0).connect_lazy().unwrap();
         let clients = [0, 1, 2].map(client);

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
-use redlatch::test_util::Redis;
-use redlatch::{Lease, ReadWriteLock};
+use redlatch::{Lease, ReadGuard, ReadWriteLock, WriteGuard};
 
 use crate::prelude::*;
 
@@ -18,21 +17,28 @@ mod tokens;
 struct Inside(Arc<AtomicI64>);
 
 impl Inside {
-    async fn reads(&self, lock: &ReadWriteLock, hold: Duration) {
-        let guard = lock.read().await.unwrap();
-        assert!(self.0.fetch_add(1, Relaxed) >= 0, "a reader beside a writer");
+    async fn comes(&self, lock: &ReadWriteLock, writes: bool, hold: Duration) {
+        let guard = Side::of(lock, writes).await;
+        let change = if writes { -1 } else { 1 };
+        let before = self.0.fetch_add(change, Relaxed);
+        let fits = if writes { before == 0 } else { before >= 0 };
+        assert!(fits, "{before} inside, and one that writes: {writes}");
         sleep(hold).await;
-        self.0.fetch_sub(1, Relaxed);
-        guard.unlock().await.unwrap();
+        self.0.fetch_sub(change, Relaxed);
+        guard.unlock().await;
     }
+}
 
-    async fn writes(&self, lock: &ReadWriteLock, hold: Duration) {
-        let guard = lock.write().await.unwrap();
-        assert_eq!(self.0.fetch_sub(1, Relaxed), 0, "a writer beside another holder");
-        sleep(hold).await;
-        self.0.fetch_add(1, Relaxed);
-        guard.unlock().await.unwrap();
-    }
+/// A call that waits to read.
+fn reads(client: &LockClient) -> JoinHandle<ReadGuard> {
+    let lock = client.read_write_lock("config");
+    tokio::spawn(async move { lock.read().await.unwrap() })
+}
+
+/// A call that waits to write.
+fn writes(client: &LockClient) -> JoinHandle<WriteGuard> {
+    let lock = client.read_write_lock("config");
+    tokio::spawn(async move { lock.write().await.unwrap() })
 }
 
 fn keys(redis: &Redis) -> Vec<String> {
@@ -42,8 +48,7 @@ fn keys(redis: &Redis) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn readers_are_inside_together_and_a_writer_is_alone() {
     for each_way in [0, 1, 50].map(ms) {
-        let redis = Redis::new();
-        redis.delay(each_way);
+        let redis = redis_at(each_way);
         let inside = Inside::default();
         let most = Arc::new(AtomicI64::new(0));
         let mut all = Vec::new();
@@ -55,11 +60,8 @@ async fn readers_are_inside_together_and_a_writer_is_alone() {
                 all.push(tokio::spawn(async move {
                     for round in 0..10_u64 {
                         sleep(ms((client * 7 + task * 3 + round * 5) % 11)).await;
-                        if (task + round) % 4 == 0 {
-                            inside.writes(&lock, ms(3)).await;
-                        } else {
-                            inside.reads(&lock, ms(4)).await;
-                        }
+                        let writes = (task + round) % 4 == 0;
+                        inside.comes(&lock, writes, ms(if writes { 3 } else { 4 })).await;
                         most.fetch_max(inside.0.load(Relaxed), Relaxed);
                     }
                 }));
@@ -74,12 +76,13 @@ async fn readers_are_inside_together_and_a_writer_is_alone() {
     }
 }
 
-/// Those behind a writer, and those of other clients, come in the order in which they came.
+/// Those behind a writer, and those of other clients, come in the order in which they came; and those of one client do,
+/// where a reader takes those along that stand directly behind it, and no others.
 #[tokio::test(start_paused = true)]
 async fn who_came_first_by_more_than_a_round_trip_comes_first() {
-    for each_way in [1, 50].map(ms) {
-        let redis = Redis::new();
-        redis.delay(each_way);
+    for (each_way, of_one_client) in [(1, false), (50, false), (1, true), (50, true)] {
+        let each_way = ms(each_way);
+        let redis = redis_at(each_way);
         let clients: Vec<_> = (0..3).map(|_| redis.client()).collect();
         let holder = clients[0].read_write_lock("config").write().await.unwrap();
         let order = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -88,21 +91,13 @@ async fn who_came_first_by_more_than_a_round_trip_comes_first() {
         for (number, writes) in
             [false, false, true, false, false, true, true, false].into_iter().enumerate()
         {
-            let (lock, order) = (clients[number % 3].read_write_lock("config"), order.clone());
+            let client = &clients[if of_one_client { 1 } else { number % 3 }];
+            let (lock, order) = (client.read_write_lock("config"), order.clone());
             all.push(tokio::spawn(async move {
-                let came =
-                    |order: &std::sync::Mutex<Vec<usize>>| order.lock().unwrap().push(number);
-                if writes {
-                    let guard = lock.write().await.unwrap();
-                    came(&order);
-                    sleep(ms(500)).await;
-                    guard.unlock().await.unwrap();
-                } else {
-                    let guard = lock.read().await.unwrap();
-                    came(&order);
-                    sleep(ms(500)).await;
-                    guard.unlock().await.unwrap();
-                }
+                let guard = Side::of(&lock, writes).await;
+                order.lock().unwrap().push(number);
+                sleep(ms(500)).await;
+                guard.unlock().await;
             }));
             // The first request of a client comes when it is connected.
             sleep(each_way * 20 + ms(10)).await;
@@ -115,7 +110,7 @@ async fn who_came_first_by_more_than_a_round_trip_comes_first() {
         for together in [0..2, 3..5] {
             order[together].sort_unstable();
         }
-        assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7], "{each_way:?}");
+        assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7], "{each_way:?}, of one: {of_one_client}");
         sleep(ms(1_000)).await;
         assert_eq!(keys(&redis), [""; 0]);
     }
@@ -129,11 +124,9 @@ async fn a_nested_release_says_when_the_first_waiter_came_that_wants_to_write() 
     let lock = client.read_write_lock("config");
     let (outer, inner) = (lock.write().await.unwrap(), lock.write().await.unwrap());
     sleep(ms(1_000)).await;
-    let reads = client.read_write_lock("config");
-    let reader = tokio::spawn(async move { reads.read().await.unwrap().unlock().await.unwrap() });
+    let reader = reads(&client);
     sleep(ms(2_000)).await;
-    let writes = client.read_write_lock("config");
-    let writer = tokio::spawn(async move { writes.write().await.unwrap().unlock().await.unwrap() });
+    let writer = writes(&client);
     sleep(ms(4_000)).await;
     let id = outer.owner().split(':').next().unwrap().to_owned();
     let (waiting, field) = ("redlatch_rw_waiting:{config}", format!("writer:{id}"));
@@ -145,16 +138,15 @@ async fn a_nested_release_says_when_the_first_waiter_came_that_wants_to_write() 
     let came: u64 = redis.query(redis::cmd("HGET").arg(waiting).arg(field)).unwrap();
     assert_eq!(seconds * 1_000_000 + micros - came, 4_000_000);
     outer.unlock().await.unwrap();
-    reader.await.unwrap();
-    writer.await.unwrap();
+    reader.await.unwrap().unlock().await.unwrap();
+    writer.await.unwrap().unlock().await.unwrap();
 }
 
 /// Every client reads without end, and one wants to write.
 #[tokio::test(start_paused = true)]
 async fn no_stream_of_readers_keeps_a_writer_out() {
     for each_way in [0, 1, 50].map(ms) {
-        let redis = Redis::new();
-        redis.delay(each_way);
+        let redis = redis_at(each_way);
         let mut readers = Vec::new();
         let reads = Arc::new(AtomicI64::new(0));
         let clients: Vec<_> = (0..2).map(|_| redis.client()).collect();
@@ -200,8 +192,7 @@ async fn no_stream_of_readers_keeps_a_writer_out() {
 async fn a_remote_writer_waits_for_one_read_and_the_share_and_round_trips() {
     let (share, long) = (ms(10), ms(30));
     for each_way in [0, 500, 1_000, 10_000].map(Duration::from_micros) {
-        let redis = Redis::new();
-        redis.delay(each_way);
+        let redis = redis_at(each_way);
         let (here, there) = (redis.client(), redis.client());
         let readers = (0..64_u64).map(|number| {
             let lock = here.read_write_lock("config");
@@ -238,8 +229,7 @@ async fn a_remote_writer_waits_for_one_read_and_the_share_and_round_trips() {
 /// Joins cost no requests while no other client waits, but for one a share.
 #[tokio::test(start_paused = true)]
 async fn readers_join_without_requests() {
-    let redis = Redis::new();
-    redis.delay(ms(50));
+    let redis = redis_at(ms(50));
     let client = redis.client();
     let first = client.read_write_lock("config").read().await.unwrap();
     let mut guards = vec![first];
@@ -250,10 +240,9 @@ async fn readers_join_without_requests() {
     assert_eq!(begun.elapsed(), ms(0));
     // Its time is over: the next one asks, and those behind it enter with it.
     sleep(ms(200)).await;
-    let asks = (0..50).map(|_| client.read_write_lock("config"));
-    let asks = asks.map(|lock| tokio::spawn(async move { lock.read().await.unwrap() }));
+    let asks: Vec<_> = (0..50).map(|_| reads(&client)).collect();
     let begun = Instant::now();
-    for one in asks.collect::<Vec<_>>() {
+    for one in asks {
         guards.push(one.await.unwrap());
     }
     assert_eq!(begun.elapsed(), ms(100), "one round trip for all");
@@ -286,20 +275,12 @@ fn a_client_that_dies_is_waited_for_no_longer_than_its_lease() {
                 Some(lock) => Some(other.0.run(async { lock.read().await.unwrap() }).await),
                 None => None,
             };
-            let doomed = machine.spawn(async move {
-                if writes {
-                    let guard = here.write().await.unwrap();
-                    sleep(ms(600_000)).await;
-                    drop(guard);
-                } else {
-                    let guard = here.read().await.unwrap();
-                    sleep(ms(600_000)).await;
-                    drop(guard);
-                }
+            machine.spawn(async move {
+                let _guard = Side::of(&here, writes).await;
+                sleep(ms(600_000)).await;
             });
             sleep(ms(500)).await;
             machine.crash();
-            drop(doomed);
             let begun = Instant::now();
             let guard = other.0.run(async {
                 if waits && writes {
@@ -320,89 +301,52 @@ fn a_client_that_dies_is_waited_for_no_longer_than_its_lease() {
     }
 }
 
-/// A reader that gets the lock takes those along that stand directly behind it, and no others.
-#[tokio::test(start_paused = true)]
-async fn readers_behind_a_writer_do_not_enter_with_those_before_it() {
-    for each_way in [1, 50].map(ms) {
-        let redis = Redis::new();
-        redis.delay(each_way);
-        let (client, other) = (redis.client(), redis.client());
-        let holder = other.read_write_lock("config").write().await.unwrap();
-        let inside = Inside::default();
-        let mut all = Vec::new();
-        for writes in [false, false, true, false] {
-            let (lock, inside) = (client.read_write_lock("config"), inside.clone());
-            all.push(tokio::spawn(async move {
-                match writes {
-                    true => inside.writes(&lock, ms(1_000)).await,
-                    false => inside.reads(&lock, ms(1_000)).await,
-                }
-            }));
-            sleep(each_way * 20).await;
-        }
-        holder.unlock().await.unwrap();
-        sleep(ms(500)).await;
-        assert_eq!(inside.0.load(Relaxed), 2, "{each_way:?}: the two before the writer");
-        sleep(ms(1_000)).await;
-        assert_eq!(inside.0.load(Relaxed), -1, "{each_way:?}: the writer");
-        for one in all {
-            timeout(ms(60_000), one).await.expect("no call waits for ever").unwrap();
-        }
-    }
-}
-
 /// A writer that gives up was all that kept the readers behind it from those that read already.
 #[tokio::test(start_paused = true)]
 async fn readers_behind_a_writer_that_gives_up_enter_at_once() {
     for each_way in [1, 50].map(ms) {
-        let redis = Redis::new();
-        redis.delay(each_way);
+        let redis = redis_at(each_way);
         let (one, other) = (redis.client(), redis.client());
-        let reads = one.read_write_lock("config").read().await.unwrap();
+        let reading = one.read_write_lock("config").read().await.unwrap();
         let writer = other.read_write_lock("config");
         let writes =
             tokio::spawn(async move { writer.try_write(ms(1_000), Lease::Watchdog).await });
         sleep(ms(400)).await;
-        let reader = other.read_write_lock("config");
-        let read = tokio::spawn(async move { reader.read().await });
+        let read = reads(&other);
         assert!(writes.await.unwrap().unwrap().is_none());
         let round_trips = 4 * each_way + ms(2);
-        let behind = timeout(round_trips, read).await.expect("at once").unwrap().unwrap();
+        let behind = timeout(round_trips, read).await.expect("at once").unwrap();
         behind.unlock().await.unwrap();
-        reads.unlock().await.unwrap();
+        reading.unlock().await.unwrap();
     }
 }
 
 /// Also if another call of its client waits, and comes after them: that one asks, and has their turn come.
 #[tokio::test(start_paused = true)]
 async fn readers_behind_a_writer_that_gives_up_enter_before_the_next_call_of_its_client() {
-    for (each_way, writes) in [(ms(1), true), (ms(1), false), (ms(50), true), (ms(50), false)] {
-        let redis = Redis::new();
-        redis.delay(each_way);
+    for (each_way, next_writes) in [(ms(1), true), (ms(1), false), (ms(50), true), (ms(50), false)]
+    {
+        let redis = redis_at(each_way);
         let [one, other, third, fourth] = [(); 4].map(|()| redis.client());
-        let reads = one.read_write_lock("config").read().await.unwrap();
+        let reading = one.read_write_lock("config").read().await.unwrap();
         let gives_up = other.read_write_lock("config");
         let gives_up =
             tokio::spawn(async move { gives_up.try_write(ms(2_000), Lease::Watchdog).await });
         sleep(ms(400)).await;
-        let reader = third.read_write_lock("config");
-        let read = tokio::spawn(async move { reader.read().await.unwrap() });
+        let read = reads(&third);
         sleep(ms(400)).await;
-        let writer = fourth.read_write_lock("config");
-        let write = tokio::spawn(async move { drop(writer.write().await.unwrap()) });
+        let comes = |client: &LockClient, writes| {
+            let lock = client.read_write_lock("config");
+            tokio::spawn(async move { drop(Side::of(&lock, writes).await) })
+        };
+        let write = comes(&fourth, true);
         sleep(ms(400)).await;
-        let next = other.read_write_lock("config");
-        let next = tokio::spawn(async move {
-            match writes {
-                true => drop(next.write().await.unwrap()),
-                false => drop(next.read().await.unwrap()),
-            }
-        });
+        let next = comes(&other, next_writes);
         assert!(gives_up.await.unwrap().unwrap().is_none());
         let round_trips = 5 * each_way + ms(2);
         let guard = timeout(round_trips, read).await.expect("at once").unwrap();
         guard.unlock().await.unwrap();
-        reads.unlock().await.unwrap();
+        reading.unlock().await.unwrap();
         for one in [write, next] {
             timeout(ms(1_000), one).await.expect("their turns come").unwrap();
         }

@@ -6,11 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::FromRedisValue;
+use redlatch::kind::LockKind;
 use redlatch::simulation::{
-    Direction, Distance, Flow, Machine, Network, Random, Server, ServerNumber, Settings,
+    Direction, Distance, Fate, Flow, Machine, Network, Random, Server, ServerNumber, Settings,
 };
-use redlatch::{LockClient, LockClientBuilder};
-use tokio::time::sleep;
+use redlatch::test_util::Redis;
+use redlatch::{
+    Lock, LockClient, LockClientBuilder, LockGuard, ReadGuard, ReadWriteLock, WriteGuard,
+};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
 
 use crate::support::channel;
 
@@ -44,6 +49,52 @@ pub(crate) fn play<T>(seed: u64, scene: impl AsyncFnOnce(&Scene) -> T) -> T {
     })
 }
 
+/// A simulated Redis that far away.
+pub(crate) fn redis_at(each_way: Duration) -> Redis {
+    let redis = Redis::new();
+    redis.delay(each_way);
+    redis
+}
+
+/// So many moments of a time, or all: a timer knows whole milliseconds only.
+pub(crate) fn moments(time: Duration, many: u32) -> impl Iterator<Item = Duration> {
+    let step = (time / many).max(Duration::from_millis(1));
+    (0..many).map(move |number| step * number).take_while(move |moment| *moment <= time)
+}
+
+/// A guard of one of the two sides of a read-write lock.
+pub(crate) enum Side {
+    Reads(ReadGuard),
+    Writes(WriteGuard),
+}
+
+impl Side {
+    pub(crate) async fn of(lock: &ReadWriteLock, writes: bool) -> Self {
+        match writes {
+            true => Self::Writes(lock.write().await.expect("to write")),
+            false => Self::Reads(lock.read().await.expect("to read")),
+        }
+    }
+
+    pub(crate) async fn unlock(self) {
+        match self {
+            Self::Reads(guard) => guard.unlock().await.expect("a release"),
+            Self::Writes(guard) => guard.unlock().await.expect("a release"),
+        }
+    }
+}
+
+/// A call that waits for a lock, in a task of its own on that machine: its guard, and when it came.
+pub(crate) fn waiting_for<K: LockKind>(
+    machine: &Machine,
+    lock: Lock<K>,
+) -> JoinHandle<(LockGuard<K::Token>, Instant)> {
+    machine.spawn(async move {
+        let guard = lock.lock().await.expect("the lock");
+        (guard, Instant::now())
+    })
+}
+
 /// The distance of a round trip that long.
 pub(crate) fn round_trip(round_trip: Duration) -> Distance {
     Distance { each_way: round_trip / 2, ..Distance::default() }
@@ -61,16 +112,17 @@ impl Scene {
         (machine, client)
     }
 
+    pub(crate) fn flow(&self, machine: &Machine, flow: Flow) {
+        for direction in [Direction::Up, Direction::Down] {
+            self.network.set_flow(machine, self.server, direction, flow);
+        }
+    }
+
     /// Nothing comes through for so long, either way; then all of it does.
     pub(crate) async fn stall(&self, machine: &Machine, time: Duration) {
-        let flow = |flow| {
-            for direction in [Direction::Up, Direction::Down] {
-                self.network.set_flow(machine, self.server, direction, flow);
-            }
-        };
-        flow(Flow::Held);
+        self.flow(machine, Flow::Held);
         sleep(time).await;
-        flow(Flow::Open);
+        self.flow(machine, Flow::Open);
     }
 
     /// What the server answers to somebody beside it.
@@ -87,6 +139,24 @@ impl Scene {
     /// What Redis counts for each owner of `name`.
     pub(crate) fn holds(&self, name: &str) -> BTreeMap<String, u32> {
         self.ask(&["HGETALL", name])
+    }
+
+    /// The names of all keys, in their order.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.ask(&["KEYS", "*"]);
+        keys.sort_unstable();
+        keys
+    }
+
+    /// What becomes of the next request of that machine that runs a script.
+    pub(crate) fn trap(&self, machine: &Machine, fate: Fate) {
+        self.network.set_trap(machine, self.server, "EVALSHA", 0, fate);
+    }
+
+    /// What becomes of the next request of that machine that runs this script.
+    pub(crate) fn trap_script(&self, machine: &Machine, text: &str, fate: Fate) {
+        let call = format!("EVALSHA\r\n$40\r\n{}", redis::Script::new(text).get_hash());
+        self.network.set_trap(machine, self.server, &call, 0, fate);
     }
 
     pub(crate) fn pttl(&self, name: &str) -> i64 {

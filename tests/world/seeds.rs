@@ -1,36 +1,23 @@
 //! A seed is a whole run.
 
-use redlatch::simulation::Network;
-
 use crate::prelude::*;
 
-const SEEDS: u64 = in_short(4, 10);
+const SEEDS: u64 = in_short(2, 10);
 
 /// Four machines at random distances call at random moments; every third call is given up, and the
 /// connections of a machine are cut now and then. Returns a hash over all that was sent, and when.
 fn trace(seed: u64) -> (u64, u64) {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.expect("a runtime").block_on(async {
-        let mut random = Random::new(seed);
-        let network = Network::new(random.number());
-        let settings =
-            Settings { host: "redis".into(), seed: random.number(), ..Settings::default() };
-        let server = network.add(Server::new(settings), "redis:6379");
-        let mut tasks = Vec::new();
-        for number in 0..4 {
-            let machine = Machine::new(&network, number, random.number());
+    play(seed, async |scene| {
+        let (mut random, mut tasks) = (Random::new(seed), Vec::new());
+        for _ in 0..4 {
             let each_way = random.up_to(ms(10));
-            let distance = Distance { each_way, jitter: ms(3), bandwidth: None };
-            network.set_distance_of(&machine, server, distance);
-            let (mut random, cuts) = (random.fork(), random.fork());
+            let machine = scene.machine(Distance { each_way, jitter: ms(3), bandwidth: None });
             tasks.push(machine.spawn(calls(random.fork())));
-            let (network, machine) = (network.clone(), machine.clone());
+            let (network, server, mut cuts) = (scene.network.clone(), scene.server, random.fork());
             tasks.push(tokio::spawn(async move {
-                let mut random = cuts;
                 for _ in 0..5 {
-                    sleep(ms(200) + random.up_to(ms(500))).await;
-                    network.cut(&machine, server, random.permille(500));
+                    sleep(ms(200) + cuts.up_to(ms(500))).await;
+                    network.cut(&machine, server, cuts.permille(500));
                 }
                 0
             }));
@@ -39,8 +26,8 @@ fn trace(seed: u64) -> (u64, u64) {
         for task in tasks {
             grants += task.await.expect("a task");
         }
-        network.note(&[grants as u8]);
-        (network.trace(), grants)
+        scene.network.note(&[grants as u8]);
+        (scene.network.trace(), grants)
     })
 }
 
@@ -51,7 +38,7 @@ async fn calls(mut random: Random) -> u64 {
     for _ in 0..4 {
         let (client, mut random) = (client.clone(), random.fork());
         let work = async move {
-            let mut grants = 0;
+            let mut grants = 0_u64;
             for call in 0..30 {
                 let name = format!("name-{}", random.below(3));
                 let wait = random.up_to(ms(200));
@@ -63,21 +50,15 @@ async fn calls(mut random: Random) -> u64 {
                 if let Ok(Some(guard)) = held {
                     grants += 1;
                     sleep(random.up_to(ms(10))).await;
-                    let given_back = tokio::time::timeout(
-                        if call % 3 == 0 { random.up_to(ms(5)) } else { Duration::from_secs(9) },
-                        guard.unlock(),
-                    );
-                    let _ = given_back.await;
+                    let patience = if call % 3 == 0 { random.up_to(ms(5)) } else { MINUTE };
+                    let _ = timeout(patience, guard.unlock()).await;
                 }
             }
             grants
         };
         tasks.spawn(Machine::here(work));
     }
-    let mut grants = 0;
-    while let Some(more) = tasks.join_next().await {
-        grants += more.expect("a task");
-    }
+    let grants = tasks.join_all().await.into_iter().sum();
     client.close().await;
     grants
 }

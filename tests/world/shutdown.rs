@@ -15,14 +15,11 @@ const SOON: Duration = ms(1_000);
 async fn holder_and_waiter(
     scene: &Scene,
     away: Duration,
-) -> (Machine, LockClient, LockGuard, JoinHandle<(Instant, LockGuard)>) {
+) -> (Machine, LockClient, LockGuard, JoinHandle<(LockGuard, Instant)>) {
     let (machine, client) = scene.client(away, LockClient::builder()).await;
-    let near = scene.client(NEAR, LockClient::builder()).await.1;
+    let (near, other) = scene.client(NEAR, LockClient::builder()).await;
     let guard = machine.run(client.lock(NAME).lock()).await.expect("the lock");
-    let waiter = tokio::spawn(async move {
-        let guard = near.lock(NAME).lock().await.expect("the lock");
-        (Instant::now(), guard)
-    });
+    let waiter = waiting_for(&near, other.lock(NAME));
     while scene.subscribers(NAME) == 0 {
         sleep(ms(1)).await;
     }
@@ -42,9 +39,9 @@ fn a_holder_that_is_not_done_in_time_loses_the_lock_and_another_has_it_within_ro
             });
             let left = machine.run(client.shutdown(PATIENCE)).await;
             let ended = Instant::now();
-            assert_eq!((left.released, left.unreleased), (vec![NAME.to_owned()], vec![]));
+            assert!(left.released == [NAME] && left.unreleased.is_empty(), "{left:?}");
             let (told, loss, guard) = told.await.expect("no panic");
-            let (had, _) = timeout(SOON, waiter).await.expect("soon").expect("no panic");
+            let (_guard, had) = timeout(SOON, waiter).await.expect("soon").expect("no panic");
             assert_eq!((told, loss), (begun + PATIENCE, Some(Loss::Closed)));
             assert!(told <= had, "its holder hears of it first");
             let took = had - begun - PATIENCE;
@@ -118,10 +115,8 @@ fn a_call_that_is_granted_meanwhile_keeps_the_lock_from_nobody() {
                 let left = machine.run(client.shutdown(Duration::ZERO)).await;
                 assert!(left.unreleased.is_empty(), "{away:?}, {step}: {left:?}");
                 if let Ok(guard) = call.await.expect("no panic") {
-                    assert_eq!(
-                        (guard.loss(), &*left.released),
-                        (Some(Loss::Closed), &[NAME.to_owned()][..])
-                    );
+                    assert_eq!(left.released, [NAME]);
+                    assert_eq!(guard.loss(), Some(Loss::Closed));
                 }
                 assert!(scene.holds(NAME).is_empty(), "{away:?}, {step}");
             });
@@ -164,7 +159,8 @@ fn one_that_is_dropped_half_way_leaves_the_guards_to_their_holders() {
         let error = machine.run(client.lock("another").lock()).await.expect_err("no new call");
         assert_eq!(error.kind(), ErrorKind::Closed);
         let left = machine.run(client.shutdown(PATIENCE)).await;
-        assert_eq!((&*left.released, guard.loss()), (&[NAME.to_owned()][..], Some(Loss::Closed)));
+        assert_eq!(left.released, [NAME]);
+        assert_eq!(guard.loss(), Some(Loss::Closed));
         assert!(machine.run(client.shutdown(PATIENCE)).await.is_clean(), "nothing is left");
         drop(guard);
         assert!(scene.holds(NAME).is_empty());
@@ -213,21 +209,14 @@ fn guards_of_every_kind_are_told_and_every_name_is_free() {
                     let other = readers[1].read().await.expect("a lock");
                     let begun = Instant::now();
                     let left = client.shutdown(PATIENCE).await;
-                    assert!(
-                        begun.elapsed() <= PATIENCE + 2 * away + ms(1),
-                        "{:?}",
-                        begun.elapsed()
-                    );
+                    let took = begun.elapsed();
+                    assert!(took <= PATIENCE + 2 * away + ms(1), "{took:?}");
                     let all = ["a", "b", "both", "fair", "fenced", "nested", "read"];
-                    assert_eq!(
-                        (&*left.released, &*left.unreleased),
-                        (&all.map(str::to_owned)[..], &[][..])
-                    );
+                    assert!(left.released == all && left.unreleased.is_empty(), "{left:?}");
                     assert!(several.is_lost() && fair.is_lost() && fenced.is_lost());
                     assert!(outer.is_lost() && inner.is_lost());
-                    assert!(
-                        writes.is_lost() && reads.is_lost() && one.is_lost() && other.is_lost()
-                    );
+                    assert!(writes.is_lost() && reads.is_lost());
+                    assert!(one.is_lost() && other.is_lost());
                     for name in all {
                         assert_eq!(scene.ask::<u32>(&["EXISTS", name]), 0, "{name}");
                     }
@@ -244,11 +233,10 @@ fn a_guard_that_came_with_a_message_counts_as_any_other() {
         let (machine, client) = scene.client(NEAR, LockClient::builder()).await;
         let (_, other) = scene.client(NEAR, LockClient::builder()).await;
         let before = other.fair_lock("lock").lock().await.expect("the lock");
-        let waiting = client.fair_lock("lock");
-        let waiting = machine.spawn(async move { waiting.lock().await.expect("the lock") });
+        let waiting = waiting_for(&machine, client.fair_lock("lock"));
         sleep(SOON).await;
         before.unlock().await.expect("a release");
-        let guard = waiting.await.expect("no panic");
+        let (guard, _) = waiting.await.expect("no panic");
         let owner = scene.holds("lock").into_keys().next().expect("an owner");
         assert!(owner.contains(":-"), "Redis has to grant it by itself: that is the point");
         assert_eq!(client.stats().held, 1);

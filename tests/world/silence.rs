@@ -1,7 +1,5 @@
 //! Requests arrive, or vanish, and no answer comes: rows N3, N12 and N13, in virtual time.
 
-use redlatch::simulation::Fate;
-
 use crate::outages::{AWAY, NAME, RECOVERY, play_with, unknown};
 use crate::prelude::*;
 
@@ -43,20 +41,6 @@ fn n3_a_grant_nobody_heard_of_keeps_others_out_for_its_lease_and_no_longer() {
 }
 
 #[test]
-fn n12_requests_that_arrive_while_no_answer_does_are_unknown_and_undone() {
-    play_with(MINUTE, async |way| {
-        let lock = way.client.lock(NAME);
-        way.flow(Direction::Down, Flow::Held);
-        let granted = way.scene.calls("hset");
-        unknown(lock.try_lock_now()).await;
-        assert_eq!(way.scene.calls("hset"), granted + 1, "it has to arrive: that is the point");
-        way.flow(Direction::Down, Flow::Open);
-        way.is_free_within(RECOVERY, &[NAME]).await;
-        lock.lock().await.expect("the lock").unlock().await.expect("a release");
-    });
-}
-
-#[test]
 fn n12_a_release_that_arrives_while_no_answer_does_is_unknown_and_happens_once() {
     play_with(MINUTE, async |way| {
         let guard = way.hold(NAME).await;
@@ -78,13 +62,7 @@ fn n13_calls_on_a_half_open_connection_fail_in_time_and_the_next_one_works() {
     play_with(ms(6_000), async |way| {
         let kept = way.hold("kept").await;
         let (lock, made) = (way.client.lock(NAME), way.made());
-        way.scene.network.set_trap(
-            &way.machine,
-            way.scene.server,
-            "EVALSHA",
-            0,
-            Fate::HeldFor(MINUTE),
-        );
+        way.scene.trap(&way.machine, Fate::HeldFor(MINUTE));
         tokio::join!(unknown(lock.is_locked()), unknown(lock.try_lock_now()));
         assert!(way.scene.holds(NAME).is_empty(), "it has to vanish: that is the point");
         // The undo of what may have happened goes first, and over a connection that works.
@@ -100,13 +78,7 @@ fn n13_calls_on_a_half_open_connection_fail_in_time_and_the_next_one_works() {
 fn n13_a_renewal_on_a_half_open_connection_is_made_again_on_another() {
     play_with(ms(4_500), async |way| {
         let (guard, made) = (way.hold(NAME).await, way.made());
-        way.scene.network.set_trap(
-            &way.machine,
-            way.scene.server,
-            "EVALSHA",
-            0,
-            Fate::HeldFor(MINUTE),
-        );
+        way.scene.trap(&way.machine, Fate::HeldFor(MINUTE));
         assert!(timeout(ms(9_000), guard.lost()).await.is_err());
         assert_eq!((way.made(), way.scene.network.fates().held), (made + 1, 1));
         guard.unlock().await.expect("a release");

@@ -3,23 +3,15 @@
 use std::task::Poll;
 
 use futures::FutureExt;
-use redlatch::simulation::{Fate as RequestFate, Fates};
+use redlatch::simulation::Fates;
 use tokio_test::task;
 
 use crate::prelude::*;
 
 const LEASE: Duration = ms(3_000);
 
-/// What becomes of it.
-#[derive(Clone, Copy, Debug)]
-enum Fate {
-    Parked,
-    Dropped,
-    Forgotten,
-}
-
-fn an_unlock_is_polled_once(away: Duration, fate: Fate) {
-    let name = "once";
+fn an_unlock_is_polled_once(away: Duration, becomes: &str) {
+    let (name, case) = ("once", format!("{away:?}, {becomes}"));
     play(0, async |scene| {
         let (machine, client) =
             scene.client(away, LockClient::builder().watchdog_timeout(LEASE)).await;
@@ -32,10 +24,13 @@ fn an_unlock_is_polled_once(away: Duration, fate: Fate) {
 
         let mut unlocking = task::spawn(guard.unlock().boxed());
         assert!(matches!(unlocking.poll(), Poll::Pending), "no answer can be here yet");
-        let _parked = match fate {
-            Fate::Parked => Some(unlocking),
-            Fate::Dropped => None,
-            Fate::Forgotten => {
+        let _parked = match becomes {
+            "parked" => Some(unlocking),
+            "dropped" => {
+                drop(unlocking);
+                None
+            }
+            _ => {
                 std::mem::forget(unlocking);
                 None
             }
@@ -44,9 +39,8 @@ fn an_unlock_is_polled_once(away: Duration, fate: Fate) {
         let guard = guard.expect("the lock");
         sleep(2 * away + ms(10)).await;
         for _ in 0..30 {
-            assert!(!guard.is_lost(), "{away:?}, {fate:?}: the new holder lost it");
-            let holds = Vec::from_iter(scene.holds(name));
-            assert_eq!(holds, [(owner.clone(), 1)], "{away:?}, {fate:?}");
+            assert!(!guard.is_lost(), "{case}: the new holder lost it");
+            assert_eq!(Vec::from_iter(scene.holds(name)), [(owner.clone(), 1)], "{case}");
             sleep(LEASE / 20).await;
         }
         guard.unlock().await.expect("a release");
@@ -54,7 +48,7 @@ fn an_unlock_is_polled_once(away: Duration, fate: Fate) {
         for lock in [&old, &new, &old, &new] {
             lock.lock().await.expect("the lock").unlock().await.expect("a release");
         }
-        assert!(scene.holds(name).is_empty(), "{away:?}, {fate:?}: something is left");
+        assert!(scene.holds(name).is_empty(), "{case}: something is left");
         timeout(4 * away + ms(100), client.close()).await.expect("closing is prompt");
     });
 }
@@ -62,8 +56,8 @@ fn an_unlock_is_polled_once(away: Duration, fate: Fate) {
 #[test]
 fn w11_an_unlock_that_is_polled_once_hands_the_lock_over_however_far_redis_is() {
     for away in [0, 2, 100].map(ms) {
-        for fate in [Fate::Parked, Fate::Dropped, Fate::Forgotten] {
-            an_unlock_is_polled_once(away, fate);
+        for becomes in ["parked", "dropped", "forgotten"] {
+            an_unlock_is_polled_once(away, becomes);
         }
     }
 }
@@ -79,9 +73,7 @@ fn what_is_late_about_a_hand_off_changes_no_later_hold() {
         let guard = first.lock().await.expect("the lock");
         let next = machine.spawn(async move { next.lock_with_lease(ms(150)).await });
         sleep(8 * away).await;
-        let script = redis::Script::new(&scripts::prolong());
-        let call = format!("EVALSHA\r\n$40\r\n{}", script.get_hash());
-        scene.network.set_trap(&machine, scene.server, &call, 0, RequestFate::HeldFor(ms(900)));
+        scene.trap_script(&machine, &scripts::prolong(), Fate::HeldFor(ms(900)));
         drop(guard);
         let next = next.await.expect("no panic").expect("the lock");
         drop(next);
@@ -111,9 +103,7 @@ fn a_release_that_was_given_up_is_not_executed_behind_the_next_hold_of_its_owner
         let (machine, client) = scene.client(away, options).await;
         let lock = client.lock(name);
         let guard = lock.lock_with_lease(ms(40)).await.expect("the lock");
-        let script = redis::Script::new(&scripts::release());
-        let call = format!("EVALSHA\r\n$40\r\n{}", script.get_hash());
-        scene.network.set_trap(&machine, scene.server, &call, 0, RequestFate::HeldFor(ms(260)));
+        scene.trap_script(&machine, &scripts::release(), Fate::HeldFor(ms(260)));
         // The thread connects last, but for who asks.
         let list: String = scene.ask(&["CLIENT", "LIST"]);
         let ids = list.lines().filter_map(|line| line.strip_prefix("id=")?.split(' ').next());
@@ -153,9 +143,7 @@ fn a_hold_that_may_have_been_there_to_its_end_is_not_called_lost() {
             (outer.unlock().await, inner.unlock().await)
         });
         sleep(8 * away).await;
-        let script = redis::Script::new(&scripts::prolong());
-        let call = format!("EVALSHA\r\n$40\r\n{}", script.get_hash());
-        scene.network.set_trap(&machine, scene.server, &call, 0, RequestFate::AnswerLost);
+        scene.trap_script(&machine, &scripts::prolong(), Fate::AnswerLost);
         let first = guard.unlock().await;
         let (outer, inner) = next.await.expect("no panic");
         for (which, unlocked) in [("the first hold", first), ("the outer hold", outer)] {
@@ -179,9 +167,7 @@ fn n6_a_hold_is_not_called_lost_behind_an_unanswered_release_that_leaves_a_short
         let lock = client.lock(name);
         let outer = lock.lock().await.expect("the lock");
         let inner = lock.lock_with_lease(ms(60)).await.expect("a nested hold");
-        let script = redis::Script::new(&scripts::prolong());
-        let call = format!("EVALSHA\r\n$40\r\n{}", script.get_hash());
-        scene.network.set_trap(&machine, scene.server, &call, 0, RequestFate::AnswerLost);
+        scene.trap_script(&machine, &scripts::prolong(), Fate::AnswerLost);
         let unlocking = machine.spawn(async move { outer.unlock().await });
         sleep(away / 4).await;
         drop(inner);
@@ -201,12 +187,12 @@ fn an_unlock_hears_of_its_hold_although_the_next_one_has_run_out() {
         let (machine, client) = scene.client(away, LockClient::builder()).await;
         let [first, second, third] = [(); 3].map(|()| client.lock(name));
         let guard = first.lock().await.expect("the lock");
-        let waiting = machine.spawn(async move { second.lock().await });
+        let waiting = waiting_for(&machine, second);
         sleep(4 * away).await;
         let last = machine.spawn(async move { third.lock_with_lease(ms(200)).await });
         sleep(4 * away).await;
         let first = machine.spawn(guard.unlock());
-        let guard = waiting.await.expect("no panic").expect("a turn");
+        let (guard, _) = waiting.await.expect("no panic");
         sleep(ms(10)).await;
         let begun = Instant::now();
         let second = machine.spawn(guard.unlock());

@@ -2,6 +2,8 @@
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use redlatch::FairLock;
+use redlatch::kind::LockKind;
 use tokio_test::task::{self, Spawn};
 
 use crate::prelude::*;
@@ -31,7 +33,7 @@ async fn park(
 struct Granted {
     machine: Machine,
     other: LockClient,
-    lock: Arc<redlatch::FairLock>,
+    lock: Arc<FairLock>,
     late: Call,
 }
 
@@ -59,8 +61,8 @@ impl Granted {
 }
 
 /// With that lease, or the default one.
-async fn lock_for(
-    lock: Arc<redlatch::FairLock>,
+async fn lock_for<K: LockKind<Token = ()>>(
+    lock: Arc<Lock<K>>,
     lease: Option<Duration>,
 ) -> Result<LockGuard, Error> {
     match lease {
@@ -78,11 +80,10 @@ fn what_nested_in_a_hold_that_came_too_late_is_renewed() {
             let (machine, client) = scene.client(away, options).await;
             let guard = client.lock(NAME).lock().await.expect("the lock");
             let lock = Arc::new(client.lock(NAME));
-            let same = lock.clone();
-            let call = async move { same.lock_with_lease(ms(1_000)).await };
+            let call = lock_for(lock.clone(), Some(ms(1_000)));
             let mut late = park(&machine, away, call).await;
             drop(guard);
-            let nested = machine.run(async move { lock.lock().await }).await.expect("the lock");
+            let nested = machine.run(lock.lock()).await.expect("the lock");
             sleep(ms(1_000)).await;
             assert!(late.poll().is_pending(), "it came too late");
             if goes_on {
@@ -109,16 +110,9 @@ fn what_nested_in_a_hold_that_no_call_takes_is_renewed() {
             let (_, other) = scene.client(away, LockClient::builder()).await;
             let guard = client.lock(NAME).lock().await.expect("the lock");
             let lock = Arc::new(client.lock(NAME));
-            let same = lock.clone();
-            let call = async move {
-                match lease {
-                    Some(lease) => same.lock_with_lease(lease).await,
-                    None => same.lock().await,
-                }
-            };
-            let late = park(&machine, away, call).await;
+            let late = park(&machine, away, lock_for(lock.clone(), lease)).await;
             drop(guard);
-            let nested = machine.run(async move { lock.lock().await }).await.expect("the lock");
+            let nested = machine.run(lock.lock()).await.expect("the lock");
             sleep(6 * WATCHDOG).await;
             assert!(!nested.is_lost(), "{away:?}, {lease:?}");
             drop(nested);
@@ -193,18 +187,15 @@ fn the_next_call_looks_when_the_key_ends_that_was_handed_to_a_call_that_is_not_p
             let (machine, client) = scene.client(away, options).await;
             let begun = Instant::now();
             let guard = client.lock(NAME).lock().await.expect("the lock");
-            let (late, next) = (client.lock(NAME), client.lock(NAME));
+            let late = client.lock(NAME);
             let _late = park(&machine, away, async move { late.lock().await }).await;
-            let next = machine.spawn(async move {
-                let guard = next.lock().await.expect("the lock");
-                (Instant::now(), guard)
-            });
+            let next = waiting_for(&machine, client.lock(NAME));
             tokio::time::sleep_until(begun + ms(850)).await;
             let left = Duration::from_millis(scene.pttl(NAME) as u64);
             assert!(left < 3 * WATCHDOG / 4, "no renewal so far: that is the point");
             let ends = Instant::now() + left;
             drop(guard);
-            let (came, guard) = timeout(MINUTE, next).await.expect("it comes").expect("no panic");
+            let (guard, came) = timeout(MINUTE, next).await.expect("it comes").expect("no panic");
             let late = came.saturating_duration_since(ends);
             assert!(late <= 3 * away + ms(50), "{away:?}: {late:?} after the end of the key");
             guard.unlock().await.expect("a release");

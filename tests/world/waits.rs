@@ -4,50 +4,33 @@ use crate::prelude::*;
 
 const NAME: &str = "waits";
 
-fn round_trip(round_trip: Duration) -> Distance {
-    Distance { each_way: round_trip / 2, ..Distance::default() }
-}
-
 /// The message of a release is on its way to its own client when that unsubscribes. It does not take the
 /// message of another client for that one a second later, and leave the lock free meanwhile.
 #[test]
 fn a_client_that_missed_its_own_message_takes_no_other_for_it() {
     let (away, linger) = (ms(20), ms(200));
     play(0, async |scene| {
-        let mut clients = Vec::new();
-        for _ in 0..2 {
-            let machine = scene.machine(round_trip(away));
-            let client = scene.connect(&machine, LockClient::builder()).await;
-            clients.push((machine, client.lock(NAME)));
-        }
-        let [(near, one), (far, other)] = &clients[..] else { unreachable!("two") };
+        let (near, one) = scene.client(away, LockClient::builder()).await;
+        let (far, other) = scene.client(away, LockClient::builder()).await;
+        let (one, other) = (one.lock(NAME), other.lock(NAME));
         let mut theirs = far.run(other.lock()).await.expect("a guard");
         for held in [ms(50), linger - away / 2] {
-            let waits = near.spawn({
-                let one = one.clone();
-                async move { one.lock().await }
-            });
+            let ours = waiting_for(&near, one.clone());
             sleep(5 * away).await;
             far.run(theirs.unlock()).await.expect("a release");
-            let guard = waits.await.expect("no panic").expect("a guard");
-            let waits = far.spawn({
-                let other = other.clone();
-                async move { other.lock().await }
-            });
+            let (guard, _) = ours.await.expect("no panic");
+            let next = waiting_for(&far, other.clone());
             sleep(held).await;
             near.run(guard.unlock()).await.expect("a release");
-            theirs = waits.await.expect("no panic").expect("a guard");
+            theirs = next.await.expect("no panic").0;
         }
         sleep(ms(1_000)).await;
-        let waits = near.spawn({
-            let one = one.clone();
-            async move { one.lock().await }
-        });
+        let waits = waiting_for(&near, one);
         sleep(5 * away).await;
         far.run(theirs.unlock()).await.expect("a release");
         let freed = Instant::now();
-        let _guard = waits.await.expect("no panic").expect("a guard");
-        assert!(freed.elapsed() <= 2 * away, "free for {:?}", freed.elapsed());
+        let (_guard, came) = waits.await.expect("no panic");
+        assert!(came - freed <= 2 * away, "free for {:?}", came - freed);
     });
 }
 
@@ -55,8 +38,7 @@ fn a_client_that_missed_its_own_message_takes_no_other_for_it() {
 #[test]
 fn a_crowd_on_a_name_that_is_new_to_the_client_asks_as_often_as_one_call() {
     play(0, async |scene| {
-        let machine = scene.machine(round_trip(ms(20)));
-        let client = scene.connect(&machine, LockClient::builder()).await;
+        let (machine, client) = scene.client(ms(20), LockClient::builder()).await;
         scene.ask::<()>(&["HSET", NAME, "other:1", "1"]);
         let before = scene.calls("evalsha");
         let calls: Vec<_> = (0..100)
@@ -69,7 +51,7 @@ fn a_crowd_on_a_name_that_is_new_to_the_client_asks_as_often_as_one_call() {
         // The first request, and the one after the client has subscribed.
         assert_eq!(scene.calls("evalsha") - before, 2);
         scene.ask::<()>(&["DEL", NAME]);
-        scene.ask::<()>(&["PUBLISH", &format!("redisson_lock__channel:{{{NAME}}}"), "0"]);
+        scene.ask::<()>(&["PUBLISH", &channel(NAME), "0"]);
         for call in calls {
             call.await.expect("no panic").expect("an unlock");
         }
@@ -81,8 +63,7 @@ fn a_crowd_on_a_name_that_is_new_to_the_client_asks_as_often_as_one_call() {
 fn a_wait_that_is_shorter_than_a_round_trip_ends_with_the_answer_to_the_call_before_it() {
     let away = ms(300);
     play(0, async |scene| {
-        let machine = scene.machine(round_trip(away));
-        let client = scene.connect(&machine, LockClient::builder()).await;
+        let (machine, client) = scene.client(away, LockClient::builder()).await;
         scene.ask::<()>(&["HSET", NAME, "other:1", "1"]);
         let (first, second) = (client.lock(NAME), client.lock(NAME));
         let _waits = machine.spawn(async move { first.lock().await.map(drop) });

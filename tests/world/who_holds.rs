@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use redlatch::InspectedKind;
-use redlatch::test_util::Redis;
 use tokio_stream::StreamExt;
 
 use crate::prelude::*;
@@ -24,16 +23,6 @@ fn a_connection_has_its_name_with_the_first_questions_on_it() {
         let labelled = |line: &&str| line.contains(":1:far-away ");
         assert_eq!(list.lines().filter(named).filter(labelled).count(), 2, "{list}");
     });
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_simulated_server_knows_the_names_of_its_clients() {
-    let redis = Redis::new();
-    let client = redis.builder().label("in-memory").connect().await.unwrap();
-    let id = client.lock("whose").owner().split(':').next().unwrap().to_owned();
-    let list: String = redis.query(redis::cmd("CLIENT").arg("LIST")).unwrap();
-    let named = |line: &&str| line.contains(&id) && line.contains(":in-memory ");
-    assert_eq!(list.lines().filter(named).count(), 2, "{list}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,6 +48,7 @@ async fn a_test_sees_what_an_operator_sees() {
     waiter.abort();
 }
 
+/// The simulated server has pages of its own.
 #[tokio::test(start_paused = true)]
 async fn all_locks_are_found_in_pages() {
     let redis = Redis::new();

@@ -72,10 +72,7 @@ pub(crate) fn kept_wrongly(history: &History, samples: &[Sample]) -> Vec<Violati
         }
     }
     let killed = |owner: Owner| {
-        let process = history
-            .processes
-            .iter()
-            .find(|process| process.clients.iter().any(|client| client.uuid == owner.0));
+        let process = history.process_of(owner.0).map(|at| &history.processes[at]);
         process.is_none_or(|process| process.killed.is_some())
     };
     let mut found = Vec::new();
@@ -123,12 +120,9 @@ pub(crate) fn once(history: &History) -> Vec<Violation> {
             let what = format!("name {}: {who} counts {}, not {most}", count.key, count.count);
             let mut violation = Violation::new("H10", what, (count.inv, count.ret));
             violation.calls.push(count.id);
-            let calls = history.acquires.iter().filter(|acquire| {
+            violation.calls.extend(recent(history, count.inv, count.ret, |acquire| {
                 acquire.handle == count.handle
-                    && acquire.inv <= count.ret
-                    && acquire.inv + 5_000 * MS >= count.inv
-            });
-            violation.calls.extend(calls.map(|acquire| acquire.id));
+            }));
             found.push(violation);
         }
     }
@@ -149,26 +143,32 @@ pub(crate) fn once(history: &History) -> Vec<Violation> {
                 sample.key, sample.count, sample.owner.1
             );
             let mut violation = Violation::new("H10", what, (sample.t0, sample.t1));
-            let calls = history.acquires.iter().filter(|acquire| {
+            violation.calls.extend(recent(history, sample.t0, sample.t1, |acquire| {
                 (acquire.owner.0, acquire.key) == (sample.owner.0, sample.key)
-                    && acquire.inv <= sample.t1
-                    && acquire.inv + 5_000 * MS >= sample.t0
-            });
-            violation.calls.extend(calls.map(|acquire| acquire.id));
+            }));
             found.push(violation);
         }
     }
     found
 }
 
+/// Those of the calls that began not long before.
+fn recent(
+    history: &History,
+    from: u64,
+    to: u64,
+    is_meant: impl Fn(&Acquire) -> bool,
+) -> impl Iterator<Item = Id> {
+    let calls = history.acquires.iter().filter(move |acquire| {
+        is_meant(acquire) && acquire.inv <= to && acquire.inv + 5_000 * MS >= from
+    });
+    calls.map(|acquire| acquire.id)
+}
+
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{KEY, held, history};
+    use crate::check::sample::{KEY, held, history, seen};
     use crate::history::Count;
-
-    fn seen(of: &crate::history::Acquire, t: u64, count: u64) -> Sample {
-        Sample { t0: t * MS, t1: t * MS + 1, key: KEY, owner: of.owner, count, pttl: 500 }
-    }
 
     pub(crate) fn kept_guards_are_counted_at_the_server() {
         let mut hold = held(0, 10).renewed_by_a_watchdog();

@@ -68,14 +68,17 @@ pub(crate) fn who(acquire: &Acquire) -> String {
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{KEY, held, history};
-    use crate::history::Fault;
-    use crate::record::Outcome;
+    use crate::check::sample::{KEY, deleted, held, history};
     use crate::witness::GRANTED;
 
-    pub(crate) fn one_after_the_other_is_no_overlap() {
-        let history = history(vec![held(0, 10).until(20, 22), held(1, 21).until(30, 31)]);
-        assert_eq!(check(&history), []);
+    pub(crate) fn what_is_not_believed_at_once_is_no_overlap() {
+        for (case, holds) in [
+            ("one after the other", [held(0, 10).until(20, 22), held(1, 21).until(30, 31)]),
+            ("the same handle may nest", [held(0, 10), held(0, 20)]),
+            ("a hold that was lost does not count", [held(0, 10).lost_at(40), held(1, 30)]),
+        ] {
+            assert_eq!(check(&history(holds.into())), [], "{case}");
+        }
     }
 
     pub(crate) fn two_at_once_are_an_overlap() {
@@ -99,26 +102,12 @@ pub(crate) mod trials {
         assert_eq!(check(&history(vec![held(2, 5).until(30, 31), one])).len(), 1);
     }
 
-    pub(crate) fn the_same_handle_may_nest() {
-        assert_eq!(check(&history(vec![held(0, 10), held(0, 20)])), []);
-    }
-
-    pub(crate) fn a_hold_that_was_lost_does_not_count() {
-        assert_eq!(check(&history(vec![held(0, 10).lost_at(40), held(1, 30)])), []);
-    }
-
-    fn deleted(t: u64) -> Fault {
-        let (t0, t1, keys) = (t * MS, t * MS, KEY..KEY + 1);
-        Fault { t0, t1, keys, took_effect: true, ..Fault::default() }
-    }
-
     pub(crate) fn who_has_a_lock_from_one_whose_key_was_deleted_never_had_it() {
         let overlaps = |outcome, deleted_at: Option<u64>| {
-            let mut handed = held(1, 30).until(40, 41);
-            handed.release.as_mut().expect("released above").outcome = outcome;
+            let mut handed = held(1, 30).until(40, 41).told(outcome);
             handed.last_true = 35 * MS;
             let mut history = history(vec![held(0, 20), handed]);
-            history.faults.extend(deleted_at.map(deleted));
+            history.faults.extend(deleted_at.map(|t| deleted(KEY, t)));
             history.finish();
             !check(&history).is_empty()
         };
@@ -132,7 +121,7 @@ pub(crate) mod trials {
             let mut handed = held(0, 30).until(40, 41);
             (handed.handle.1, handed.inv) = (2, 29 * MS);
             let mut history = history(vec![held(0, 5).until(28, 29), handed, held(1, 20)]);
-            history.faults.push(deleted(deleted_at));
+            history.faults.push(deleted(KEY, deleted_at));
             history.finish();
             !check(&history).is_empty()
         };
@@ -148,7 +137,7 @@ pub(crate) mod trials {
             let mut handed = held(0, 30).until(40, 41);
             (handed.handle.1, handed.inv, handed.owner.1) = (2, 29 * MS, 8);
             let mut history = history(vec![after, handed, held(1, 20)]);
-            history.faults.push(deleted(15));
+            history.faults.push(deleted(KEY, 15));
             history.finish();
             !check(&history).is_empty()
         };
@@ -164,7 +153,7 @@ pub(crate) mod trials {
             (handed.handle.1, handed.inv, handed.owner.1) = (2, 29 * MS, 8);
             (handed.deadline, handed.deadline_high) = (valid * MS, valid * MS);
             let mut history = history(vec![handed, held(1, 40)]);
-            history.faults.push(deleted(deleted_at));
+            history.faults.push(deleted(KEY, deleted_at));
             history.finish();
             !check(&history).is_empty()
         };
@@ -175,7 +164,7 @@ pub(crate) mod trials {
 
     pub(crate) fn who_deletes_a_key_breaks_exclusion_by_definition() {
         let mut history = history(vec![held(0, 10), held(1, 30)]);
-        history.faults.push(deleted(20));
+        history.faults.push(deleted(KEY, 20));
         history.finish();
         assert_eq!(check(&history), []);
     }

@@ -9,9 +9,8 @@
 
 use crate::check::orphans::surely_over;
 use crate::check::several::STEP;
-use crate::history::Forced;
+use crate::history::{Forced, LONGEST_LEASE};
 use crate::prelude::*;
-use crate::round::LONGEST_LEASE;
 
 /// The default of `fair_grace`.
 const GRACE: u64 = 1_000 * MS;
@@ -72,13 +71,9 @@ fn waited_for_several(
     let prompt = history.bounds.prompt + history.bounds.room;
     let first = |call: &&Acquire| Names::several(call.set).next() == Some(call.key);
     for call in history.acquires.iter().filter(first) {
-        let waits = match call.how {
-            How::Lock | How::WithLease => true,
-            _ => call.wait > prompt,
-        };
         let killed = history.processes[usize::from(call.id.0)].killed.unwrap_or(NEVER);
         let until = call.ret.min(killed);
-        if !waits || until == NEVER || until - call.inv <= prompt {
+        if call.wait <= prompt || until == NEVER || until - call.inv <= prompt {
             continue;
         }
         let all = Names::several(call.set).filter_map(|key| taken.get(&key)).flatten();
@@ -211,12 +206,8 @@ fn waited(
     to: u64,
 ) -> Option<Violation> {
     let prompt = prompt(calls[0].key, history);
-    let waiters = calls.iter().filter(|call| match call.how {
-        How::Lock | How::WithLease => true,
-        _ => call.wait > prompt,
-    });
-    let waiters = waiters.filter(|call| call.set == 0 && (call.reads || !to_read));
-    for waiter in waiters {
+    let alone = calls.iter().filter(|call| call.set == 0 && (call.reads || !to_read));
+    for waiter in alone.filter(|call| call.wait > prompt) {
         let killed = history.processes[usize::from(waiter.id.0)].killed.unwrap_or(NEVER);
         let from = waiter.inv.max(before.to);
         let to = waiter.ret.min(to).min(killed);
@@ -259,24 +250,18 @@ pub(crate) mod trials {
         waiter.until(granted + 1, granted + 2)
     }
 
-    pub(crate) fn a_prompt_hand_off_is_alive() {
-        assert_eq!(found(vec![held(0, 10).until(500, 501), waiting(20, 510)], None), []);
-    }
-
-    pub(crate) fn a_lost_wake_up_is_found() {
-        let found = found(vec![held(0, 10).until(500, 501), waiting(20, 1200)], None);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!((found[0].rule, found[0].from), ("H6", 501 * MS));
-    }
-
-    pub(crate) fn who_gave_up_waiting_had_waited_too() {
+    pub(crate) fn a_name_does_not_stay_free_while_somebody_waits() {
         let gave_up = asked(1, 20).ended(Outcome::Cancelled, 4000);
-        assert_eq!(found(vec![held(0, 10).until(500, 501), gave_up], None).len(), 1);
-    }
-
-    pub(crate) fn a_name_that_nobody_wants_may_stay_free() {
-        let late = waiting(2990, 3000);
-        assert_eq!(found(vec![held(0, 10).until(500, 501), late], None), []);
+        for (case, waiter, wrong) in [
+            ("a prompt hand-off", waiting(20, 510), 0),
+            ("a lost wake-up", waiting(20, 1200), 1),
+            ("who gave up waiting had waited, too", gave_up, 1),
+            ("a name that nobody wanted", waiting(2990, 3000), 0),
+        ] {
+            let found = found(vec![held(0, 10).until(500, 501), waiter], None);
+            assert_eq!(found.len(), wrong, "{case}: {found:?}");
+            assert!(found.iter().all(|one| (one.rule, one.from) == ("H6", 501 * MS)), "{found:?}");
+        }
     }
 
     pub(crate) fn who_waits_for_several_waits_while_all_are_free() {

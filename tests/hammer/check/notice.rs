@@ -193,17 +193,12 @@ fn came_from_a_deleted_key(history: &History, hold: &Acquire) -> bool {
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::KEY;
-    use crate::check::sample::{held, history};
-    use crate::history::{Fault, Forced};
-
-    pub(crate) fn a_notice_at_the_deadline_is_in_time() {
-        let history = history(vec![held(0, 10).lost_at(1011)]);
-        assert_eq!(in_time(&history), []);
-        assert_eq!(not_false(&history), []);
-    }
+    use crate::check::sample::{KEY, deleted, freed, held, history};
 
     pub(crate) fn a_late_notice_is_found_unless_the_process_stood_still() {
+        let at_the_deadline = history(vec![held(0, 10).lost_at(1011)]);
+        assert_eq!(in_time(&at_the_deadline), []);
+        assert_eq!(not_false(&at_the_deadline), []);
         let mut history = history(vec![held(0, 10).lost_at(1100)]);
         assert_eq!(in_time(&history)[0].rule, "H8");
         history.processes[0].gaps = vec![(900 * MS, 1050 * MS)];
@@ -211,23 +206,18 @@ pub(crate) mod trials {
     }
 
     pub(crate) fn whose_key_is_taken_away_after_a_renewal_is_told_when_that_is_known() {
-        let mut hold = held(0, 10).lost_at(1100);
-        hold.watched = true;
-        let mut history = history(vec![hold]);
-        let (inv, ret) = (1050 * MS, 1060 * MS);
-        history.forced = vec![Forced { key: KEY, inv, ret, freed: true }];
+        let mut history = history(vec![held(0, 10).renewed_by_a_watchdog().lost_at(1100)]);
+        history.forced = vec![freed(KEY, 1050, 1060)];
         assert_eq!(in_time(&history), []);
         history.forced[0].ret = 1150 * MS;
         assert_eq!(in_time(&history)[0].rule, "H8");
-        history.forced[0].ret = ret;
+        history.forced[0].ret = 1060 * MS;
         history.acquires[0].watched = false;
         assert_eq!(in_time(&history)[0].rule, "H8");
     }
 
     pub(crate) fn what_held_up_less_than_one_lease_is_no_reason_for_its_end() {
-        let mut hold = held(0, 10).lost_at(9000);
-        hold.watched = true;
-        let mut history = history(vec![hold]);
+        let mut history = history(vec![held(0, 10).renewed_by_a_watchdog().lost_at(9000)]);
         // Half a second in all, and never much of a lease at once.
         let short = (1..9).map(|second| (second * 1000 * MS, (second * 1000 + 60) * MS));
         history.processes[0].gaps = short.collect();
@@ -252,9 +242,7 @@ pub(crate) mod trials {
         let mut handed = held(0, 10).lost_at(100);
         (handed.deadline, handed.deadline_high) = (300 * MS, 300 * MS);
         assert_eq!(not_false(&self::history(vec![handed])), []);
-        let keys = KEY..KEY + 1;
-        let (t0, t1) = (400 * MS, 401 * MS);
-        history.faults = vec![Fault { t0, t1, keys, took_effect: true, ..Fault::default() }];
+        history.faults = vec![deleted(KEY, 400)];
         assert_eq!(not_false(&history), []);
     }
 
@@ -264,8 +252,7 @@ pub(crate) mod trials {
             (first.handle.1, joined.handle.1) = (1, 2);
             first.last_true = 300 * MS;
             let mut history = history(vec![first, joined]);
-            let (inv, ret) = (deleted * MS, deleted * MS + 1);
-            history.forced = vec![Forced { key: KEY, inv, ret, freed: true }];
+            history.forced = vec![freed(KEY, deleted, deleted + 1)];
             not_false(&history).len()
         };
         assert_eq!([found(5), found(350)], [1, 0]);
@@ -275,8 +262,7 @@ pub(crate) mod trials {
         let nested = |outer_ends: u64| {
             let mut outer = held(0, 10);
             (outer.lease, outer.deadline) = (40 * MS, outer_ends * MS);
-            let mut nested = held(0, 20).until(45, 90);
-            nested.release.as_mut().unwrap().outcome = Outcome::Lost;
+            let nested = held(0, 20).until(45, 90).told(Outcome::Lost);
             history(vec![outer, nested])
         };
         assert_eq!(not_false(&nested(50)), []);
@@ -291,11 +277,10 @@ pub(crate) mod trials {
             first.deadline = 9_000 * MS;
             let mut second = held(client[1], 506).until(510, 520);
             second.inv = 450 * MS;
-            let mut third = held(client[2], 511).until(512, 520);
+            let mut third = held(client[2], 511).until(512, 520).told(Outcome::Lost);
             third.inv = 460 * MS;
-            third.release.as_mut().unwrap().outcome = Outcome::Lost;
             let mut history = history(vec![first, second, third]);
-            history.forced = vec![Forced { key: KEY, inv: 400 * MS, ret: 401 * MS, freed: true }];
+            history.forced = vec![freed(KEY, 400, 401)];
             history
         };
         assert_eq!(not_false(&calls([0, 0, 0])), []);
@@ -316,8 +301,7 @@ pub(crate) mod trials {
         hold.last_true = 1900 * MS;
         let mut history = history(vec![hold]);
         for (deleted, wrong) in [(1050, 1), (1100, 0)] {
-            let (inv, ret) = (deleted * MS, deleted * MS + 1);
-            history.forced = vec![Forced { key: KEY, inv, ret, freed: true }];
+            history.forced = vec![freed(KEY, deleted, deleted + 1)];
             assert_eq!(of_deletion(&history).len(), wrong, "{deleted}");
         }
     }
@@ -331,7 +315,7 @@ pub(crate) mod trials {
         let mut hold = held(0, 10).renewed_by_a_watchdog();
         hold.last_true = 1900 * MS;
         history = self::history(vec![hold]);
-        history.forced = vec![Forced { key: KEY, inv: 1050 * MS, ret: 1051 * MS, freed: true }];
+        history.forced = vec![freed(KEY, 1050, 1051)];
         for (closing, wrong) in [(1901, 1), (1000, 0)] {
             history.processes[0].clients[0].closing = closing * MS;
             assert_eq!(of_deletion(&history).len(), wrong, "{closing}");

@@ -37,11 +37,7 @@ fn of_key(
     resets: &[Vec<(u64, u64)>],
 ) -> Option<Violation> {
     let is_shared = Names::kind(calls[0].key) == Kind::ReadWrite;
-    let waits = |call: &&Acquire| match call.how {
-        How::Lock | How::WithLease => true,
-        How::Try => call.wait > 0,
-        _ => false,
-    };
+    let waits = |call: &&Acquire| call.wait > 0;
     let mut gave_up: HashMap<_, Vec<&Acquire>> = HashMap::new();
     for call in calls.iter().filter(waits).filter(|call| !call.is_granted()) {
         gave_up.entry((call.handle, call.reads)).or_default().push(call);
@@ -144,25 +140,15 @@ fn of_key(
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{asked, held, history};
-    use crate::history::{Fault, Reach};
+    use crate::check::sample::{asked, deleted, held, history};
+    use crate::history::Reach;
     use crate::nemesis::RESET;
-    use crate::record::Outcome;
 
     const FAIR: u16 = 1;
 
-    fn found(called: u64, had: u64) -> Vec<Violation> {
-        found_after(None, called, had)
-    }
-
-    /// Process 0 calls at zero and has the lock from 1000 on, and loses a connection; process 1 calls and
-    /// has the lock then.
-    fn found_after(reset: Option<u64>, called: u64, had: u64) -> Vec<Violation> {
-        found_after_all(reset.map(|t| (t, 0)).as_slice(), called, had)
-    }
-
-    /// The same with several connections, which are not made again for so long.
-    fn found_after_all(resets: &[(u64, u64)], called: u64, had: u64) -> Vec<Violation> {
+    /// Process 0 calls at zero and has the lock from 1000 on, and loses connections, which are not made again for so
+    /// long; process 1 calls and has the lock then.
+    fn found(resets: &[(u64, u64)], called: u64, had: u64) -> Vec<Violation> {
         let of = |who: u16, inv: u64, from: u64| {
             let mut call = held(who, from).until(from + 10, from + 11);
             (call.key, call.inv) = (FAIR, inv * MS);
@@ -179,30 +165,26 @@ pub(crate) mod trials {
     }
 
     pub(crate) fn who_lost_a_connection_has_its_place_again_a_while_after_that() {
-        assert_eq!(found_after(Some(400), 500, 900), []);
-        assert_eq!(found_after(Some(400), 700, 900).len(), 1);
-        assert_eq!(found_after(Some(1_001), 500, 900).len(), 1, "it had the lock by then");
+        assert_eq!(found(&[(400, 0)], 500, 900), []);
+        assert_eq!(found(&[(400, 0)], 700, 900).len(), 1);
+        assert_eq!(found(&[(1_001, 0)], 500, 900).len(), 1, "it had the lock by then");
     }
 
     pub(crate) fn who_lost_a_young_connection_has_its_place_a_while_after_the_pause() {
-        assert_eq!(found_after_all(&[(0, 300)], 500, 900), [], "it broke before the call");
-        assert_eq!(found_after_all(&[(0, 300)], 700, 900).len(), 1);
-        assert_eq!(found_after_all(&[(0, 0)], 500, 900).len(), 1, "it was made again at once");
-        assert_eq!(found_after_all(&[(0, 300), (10, 0)], 500, 900), [], "another one broke, too");
-        assert_eq!(found_after_all(&[(1_001, 300)], 500, 900).len(), 1, "it had the lock by then");
+        assert_eq!(found(&[(0, 300)], 500, 900), [], "it broke before the call");
+        assert_eq!(found(&[(0, 300)], 700, 900).len(), 1);
+        assert_eq!(found(&[(0, 0)], 500, 900).len(), 1, "it was made again at once");
+        assert_eq!(found(&[(0, 300), (10, 0)], 500, 900), [], "another one broke, too");
+        assert_eq!(found(&[(1_001, 300)], 500, 900).len(), 1, "it had the lock by then");
     }
 
     pub(crate) fn who_lost_it_before_it_heard_of_it_was_not_passed() {
         let found = |outcome, deleted_at: Option<u64>| {
-            let [mut earlier, mut later] =
-                [held(0, 1_000).until(1_010, 1_011), held(1, 900).until(910, 911)];
-            earlier.release.as_mut().expect("released above").outcome = outcome;
+            let mut earlier = held(0, 1_000).until(1_010, 1_011).told(outcome);
+            let mut later = held(1, 900).until(910, 911);
             (earlier.key, earlier.inv, later.key, later.inv) = (FAIR, 0, FAIR, 500 * MS);
             let mut history = history(vec![earlier, later]);
-            history.faults.extend(deleted_at.map(|t| {
-                let (t0, t1, keys) = (t * MS, t * MS, FAIR..FAIR + 1);
-                Fault { t0, t1, keys, took_effect: true, ..Fault::default() }
-            }));
+            history.faults.extend(deleted_at.map(|t| deleted(FAIR, t)));
             check(&history, &Calm::default()).len()
         };
         assert_eq!(found(Outcome::Lost, Some(800)), 0);
@@ -229,10 +211,7 @@ pub(crate) mod trials {
                 (call.key, call.inv, call.handle.1) = (FAIR, inv * MS, handle);
             }
             let mut history = history(calls.into());
-            history.faults.extend(taken_away.map(|t| {
-                let (t0, t1, keys) = (t * MS, t * MS, FAIR..FAIR + 1);
-                Fault { t0, t1, keys, took_effect: true, ..Fault::default() }
-            }));
+            history.faults.extend(taken_away.map(|t| deleted(FAIR, t)));
             check(&history, &Calm::default()).len()
         };
         assert_eq!([found(0, 550, None), found(0, 550, Some(300))], [1, 0]);
@@ -295,12 +274,13 @@ pub(crate) mod trials {
     }
 
     pub(crate) fn who_came_first_has_it_first() {
-        assert_eq!(found(500, 1_100), []);
-        assert_eq!(found(100, 900), [], "they came at the same time, for all that is promised");
-    }
-
-    pub(crate) fn who_passes_one_that_waits_is_found() {
-        let found = found(500, 900);
+        assert_eq!(found(&[], 500, 1_100), []);
+        assert_eq!(
+            found(&[], 100, 900),
+            [],
+            "they came at the same time, for all that is promised"
+        );
+        let found = found(&[], 500, 900);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].rule, "H15");
     }

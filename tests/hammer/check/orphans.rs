@@ -84,13 +84,7 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
 /// Whether a release has granted the lock to a client whose process was killed. It may do that for as long as the
 /// client has its place in the queue, if a connection of it lives on.
 fn is_granted_to_the_dead(sample: &Sample, history: &History) -> bool {
-    let is_of = |process: &usize| {
-        let clients = &history.processes[*process].clients;
-        clients.iter().any(|client| client.uuid == sample.owner.0)
-    };
-    let process = (0..history.processes.len()).find(is_of);
-    let dead = process.filter(|process| history.processes[*process].killed.is_some());
-    let dead = dead.and_then(|process| history.dead(process));
+    let dead = history.process_of(sample.owner.0).and_then(|process| history.dead(process));
     sample.owner.1 >= GRANTED && dead.is_some_and(|dead| sample.t1 < dead + TERM + 1_000 * MS)
 }
 
@@ -142,25 +136,19 @@ fn nothing_after_close(history: &History) -> HashMap<(u128, u16), u64> {
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{KEY, asked, held, history};
-    use crate::history::{Fault, Reach};
-
-    fn seen(of: &Acquire, t: u64, pttl: i64) -> Sample {
-        Sample { t0: t * MS, t1: t * MS + 1, key: KEY, owner: of.owner, count: 1, pttl }
-    }
+    use crate::check::sample::{asked, held, history, seen};
+    use crate::history::Reach;
 
     fn found(acquire: &Acquire, t: u64) -> Vec<Violation> {
         let mut history = history(vec![acquire.clone()]);
-        history.samples = vec![seen(acquire, t, 100)];
+        history.samples = vec![seen(acquire, t, 1)];
         check(&history)
     }
 
-    pub(crate) fn a_lock_that_is_held_is_no_orphan() {
-        assert_eq!(found(&held(0, 10).until(20, 30), 25), []);
-    }
-
     pub(crate) fn a_lock_after_its_release_is_an_orphan() {
-        assert_eq!(found(&held(0, 10).until(20, 30), 31)[0].rule, "H11");
+        let released = held(0, 10).until(20, 30);
+        assert_eq!(found(&released, 25), []);
+        assert_eq!(found(&released, 31)[0].rule, "H11");
     }
 
     pub(crate) fn a_dropped_call_is_undone_promptly() {
@@ -174,7 +162,7 @@ pub(crate) mod trials {
             let dropped = asked(0, 10).ended(Outcome::Cancelled, 20);
             let mut history = history(vec![dropped.clone()]);
             history.processes[0].jumps = vec![30 * MS];
-            history.samples = vec![seen(&dropped, t, 100)];
+            history.samples = vec![seen(&dropped, t, 1)];
             check(&history).len()
         };
         assert_eq!([found(1100), found(1630)], [0, 1]);
@@ -184,7 +172,7 @@ pub(crate) mod trials {
         let gave_up = asked(0, 10).ended(Outcome::NotExecuted, 20);
         let found = |owner: u32, t| {
             let mut history = history(vec![gave_up.clone()]);
-            let sample = seen(&gave_up, t, 100);
+            let sample = seen(&gave_up, t, 1);
             history.samples = vec![Sample { owner: (sample.owner.0, owner), ..sample }];
             check(&history).len()
         };
@@ -192,12 +180,10 @@ pub(crate) mod trials {
     }
 
     pub(crate) fn a_loss_whose_release_is_unknown_is_undone_promptly() {
-        let mut lost = held(0, 10).until(20, 30);
-        lost.release.as_mut().expect("a release").outcome = Outcome::LostUnknown;
-        assert_eq!(found(&lost, 600), []);
-        assert_eq!(found(&lost, 1100).len(), 1);
-        lost.release.as_mut().expect("a release").outcome = Outcome::Lost;
-        assert_eq!(found(&lost, 600).len(), 1);
+        let lost = |outcome| held(0, 10).until(20, 30).told(outcome);
+        assert_eq!(found(&lost(Outcome::LostUnknown), 600), []);
+        assert_eq!(found(&lost(Outcome::LostUnknown), 1100).len(), 1);
+        assert_eq!(found(&lost(Outcome::Lost), 600).len(), 1);
     }
 
     pub(crate) fn a_killed_process_blocks_for_its_lease() {
@@ -205,7 +191,7 @@ pub(crate) mod trials {
         let mut history = history(vec![hold.clone()]);
         history.processes[0].killed = Some(500 * MS);
         for (t, orphans) in [(1400, 0), (2600, 1)] {
-            history.samples = vec![seen(&hold, t, 100)];
+            history.samples = vec![seen(&hold, t, 1)];
             assert_eq!(check(&history).len(), orphans);
         }
     }
@@ -214,9 +200,9 @@ pub(crate) mod trials {
         let hold = held(0, 10);
         let mut history = history(vec![hold.clone()]);
         history.processes[0].killed = Some(500 * MS);
-        let granted = |t| Sample { owner: (hold.owner.0, GRANTED + 7), ..seen(&hold, t, 100) };
+        let granted = |t| Sample { owner: (hold.owner.0, GRANTED + 7), ..seen(&hold, t, 1) };
         for (sample, orphans) in
-            [(granted(9_000), 0), (granted(11_600), 1), (seen(&hold, 9_000, 100), 1)]
+            [(granted(9_000), 0), (granted(11_600), 1), (seen(&hold, 9_000, 1), 1)]
         {
             history.samples = vec![sample];
             assert_eq!(check(&history).len(), orphans);
@@ -226,10 +212,10 @@ pub(crate) mod trials {
     pub(crate) fn nothing_is_left_and_nothing_is_eternal() {
         let hold = held(0, 10);
         let mut history = history(vec![hold.clone()]);
-        history.left_over = vec![seen(&hold, 9000, 100)];
+        history.left_over = vec![seen(&hold, 9000, 1)];
         assert_eq!(check(&history).len(), 1);
         history.left_over.clear();
-        history.samples = vec![seen(&hold, 20, -1)];
+        history.samples = vec![Sample { pttl: -1, ..seen(&hold, 20, 1) }];
         assert_eq!(check(&history).len(), 1);
     }
 
@@ -238,7 +224,7 @@ pub(crate) mod trials {
             let mut history = history(vec![acquire.clone()]);
             let client = &mut history.processes[0].clients[0];
             (client.closing, client.closed) = (100 * MS, 120 * MS);
-            history.samples = vec![seen(acquire, t, 100)];
+            history.samples = vec![seen(acquire, t, 1)];
             check(&history).len()
         };
         let dropped = asked(0, 10).ended(Outcome::Cancelled, 20);
@@ -254,7 +240,7 @@ pub(crate) mod trials {
         let call = asked(0, 10);
         let mut history = history(vec![call.clone()]);
         history.processes[0].killed = Some(500 * MS);
-        history.samples = vec![seen(&call, 4400, 100)];
+        history.samples = vec![seen(&call, 4400, 1)];
         assert_eq!(check(&history).len(), 1);
         let (t0, t1, settle) = (400 * MS, 410 * MS, Some(0));
         let (reach, late) = (Reach::Process(0), Some(3500 * MS));

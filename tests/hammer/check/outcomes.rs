@@ -134,19 +134,25 @@ pub(crate) mod trials {
     pub(crate) fn a_release_of_a_lost_hold_says_so() {
         let lost = || held(0, 10).lost_at(500).until(600, 601);
         assert_eq!(check(&history(vec![lost()]))[0].rule, "H12");
-        let mut told = lost();
-        told.release.as_mut().expect("a release").outcome = Outcome::Lost;
-        assert_eq!(check(&history(vec![told])), []);
+        assert_eq!(check(&history(vec![lost().told(Outcome::Lost)])), []);
     }
 
-    fn heard(acquire: &Acquire, times: &[u64]) -> usize {
-        let mut history = history(vec![acquire.clone()]);
-        let command =
-            |what| move |t: &u64| Command { t: t * MS, key: KEY, owner: acquire.owner, what };
-        let asked = times.iter().map(command(What::Asked));
-        let commands = asked.chain(times.iter().map(command(What::Wrote))).collect();
+    /// What the server has carried out, for that owner.
+    fn hearing(calls: Vec<Acquire>, owner: Owner, commands: &[(u64, What)]) -> History {
+        let mut history = history(calls);
+        let command = |(t, what): &(u64, What)| Command { t: *t, key: KEY, owner, what: *what };
+        let commands = commands.iter().map(command).collect();
         history.heard = vec![Heard { from: 0, to: 5000 * MS, commands }];
-        check(&history).len()
+        history
+    }
+
+    fn wrote(t: u64) -> [(u64, What); 2] {
+        [(t * MS, What::Asked), (t * MS, What::Wrote)]
+    }
+
+    fn heard(call: &Acquire, times: &[u64]) -> usize {
+        let commands: Vec<_> = times.iter().flat_map(|t| wrote(*t)).collect();
+        check(&hearing(vec![call.clone()], call.owner, &commands)).len()
     }
 
     pub(crate) fn what_was_granted_was_asked_for() {
@@ -162,17 +168,15 @@ pub(crate) mod trials {
         // One that was dropped before may have been on its way.
         for (ended, wrong) in [(Outcome::Cancelled, 0), (Outcome::NotExecuted, 1)] {
             let before = asked(0, 10).ended(ended, 20);
-            let command = |what| Command { t: 60 * MS, key: KEY, owner: refused.owner, what };
-            let mut history = history(vec![before, refused.clone()]);
-            let commands = vec![command(What::Asked), command(What::Wrote)];
-            history.heard = vec![Heard { from: 0, to: 5000 * MS, commands }];
+            let mut history = hearing(vec![before, refused.clone()], refused.owner, &wrote(60));
             assert_eq!(check(&history).len(), wrong, "{ended:?}");
             // Its lease may end before that, and the call may undo it.
             history.acquires[1].lease = 900 * MS;
             assert_eq!(check(&history), []);
             history.acquires[1].lease = 2_000 * MS;
             assert_eq!(check(&history).len(), wrong, "{ended:?}");
-            history.heard[0].commands.push(command(What::GivenBack));
+            let last = history.heard[0].commands[1];
+            history.heard[0].commands.push(Command { what: What::GivenBack, ..last });
             assert_eq!(check(&history), []);
         }
     }
@@ -181,11 +185,8 @@ pub(crate) mod trials {
         let refused = asked(0, 50).ended(Outcome::NotExecuted, 60);
         let found = |number: u32, closing: u64| {
             let owner = (refused.owner.0, number);
-            let command = |what| Command { t: 55 * MS, key: KEY, owner, what };
-            let mut history = history(vec![refused.clone()]);
+            let mut history = hearing(vec![refused.clone()], owner, &wrote(55));
             history.processes[0].clients[0].closing = closing * MS;
-            let commands = vec![command(What::Asked), command(What::Wrote)];
-            history.heard = vec![Heard { from: 0, to: 5000 * MS, commands }];
             check(&history).len()
         };
         assert_eq!([found(GRANTED + 1, 58), found(GRANTED + 1, 70), found(1, 58)], [0, 1, 1]);
@@ -195,19 +196,12 @@ pub(crate) mod trials {
         let mut refused = asked(0, 50).ended(Outcome::NotExecuted, 1050);
         refused.lease = 2_000 * MS;
         let found = |commands: &[(u64, What)]| {
-            let owner = refused.owner;
-            let command = |(t, what): &(u64, What)| Command { t: *t, key: KEY, owner, what: *what };
-            let mut history = history(vec![refused.clone()]);
-            let commands = commands.iter().map(command).collect();
-            history.heard = vec![Heard { from: 0, to: 5000 * MS, commands }];
-            check(&history).len()
+            check(&hearing(vec![refused.clone()], refused.owner, commands)).len()
         };
-        let (then, end) = (60 * MS, refused.ret);
-        let wrote = [(then, What::Asked), (then, What::Wrote)];
-        let given_back = |t| [wrote[0], wrote[1], (t, What::GivenBack)];
+        let ([asked, wrote], end) = (wrote(60), refused.ret);
+        let given_back = |t| [asked, wrote, (t, What::GivenBack)];
         assert_eq!([found(&given_back(end)), found(&given_back(end + 1))], [0, 1]);
         // What was granted in that moment is there.
-        let asked = [(then, What::Asked), (end, What::Wrote)];
-        assert_eq!(found(&asked), 1);
+        assert_eq!(found(&[asked, (end, What::Wrote)]), 1);
     }
 }

@@ -202,8 +202,7 @@ impl Calls<'_> {
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{asked, held, history};
-    use crate::history::{Fault, Forced, Release};
+    use crate::check::sample::{asked, freed, held, history};
 
     const NAME: u16 = 7;
 
@@ -248,11 +247,11 @@ pub(crate) mod trials {
 
     pub(crate) fn what_a_client_has_drawn_in_vain_stays_where_it_could_not_say_so() {
         let after = |outcome: Option<Outcome>| {
-            let mut writer = wrote(0, 10, 5);
-            writer.release = writer
-                .release
-                .zip(outcome)
-                .map(|(release, outcome)| Release { outcome, ..release });
+            let writer = wrote(0, 10, 5);
+            let writer = match outcome {
+                Some(outcome) => writer.told(outcome),
+                None => Acquire { release: None, ..writer },
+            };
             found(&[writer, read(1, 50, 8)], |_| {})
         };
         for outcome in [Outcome::Done, Outcome::Cancelled] {
@@ -261,9 +260,8 @@ pub(crate) mod trials {
         for outcome in [Some(Outcome::Lost), Some(Outcome::Unknown), None] {
             assert_eq!(after(outcome), 0, "{outcome:?}");
         }
-        let mut writer = wrote(0, 10, 5);
+        let mut writer = wrote(0, 10, 5).told(Outcome::Cancelled);
         (writer.deadline, writer.deadline_high) = (30 * MS, 30 * MS);
-        writer.release = writer.release.map(|it| Release { outcome: Outcome::Cancelled, ..it });
         for (watched, wrong) in [(false, 0), (true, 1)] {
             let writer = Acquire { watched, ..writer.clone() };
             assert_eq!(found(&[writer, read(1, 50, 8)], |_| {}), wrong, "its lease has ended");
@@ -323,12 +321,11 @@ pub(crate) mod trials {
     }
 
     pub(crate) fn who_joins_readers_that_have_lost_the_lock_has_their_token() {
-        let after = |freed: u64| {
+        let after = |t: u64| {
             let [first, mut joined] = [read(0, 10, 0), read(0, 60, 0)];
             joined.owner = first.owner;
             found(&[first, wrote(1, 30, 5), joined], |history| {
-                let (inv, ret) = (freed * MS, freed * MS);
-                history.forced = vec![Forced { key: NAME, inv, ret, freed: true }];
+                history.forced = vec![freed(NAME, t, t)];
             })
         };
         assert_eq!([after(20), after(5)], [0, 1]);

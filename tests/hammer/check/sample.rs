@@ -1,6 +1,6 @@
 //! Hand-written histories for the trials of the rules. Times are in milliseconds.
 
-use crate::history::{Client, Loss, Process, Release};
+use crate::history::{Client, Forced, Loss, Process, Release};
 use crate::prelude::*;
 
 pub(crate) const KEY: u16 = 4;
@@ -36,25 +36,27 @@ pub(crate) fn asked(who: u16, inv: u64) -> Acquire {
         inv: inv * MS,
         began: inv * MS,
         ret: NEVER,
-        outcome: Outcome::Open,
-        how: How::Lock,
         wait: NEVER,
         lease: 1000 * MS,
-        watched: false,
-        reads: false,
-        set: 0,
-        token: None,
-        believed: 0,
-        deadline: 0,
-        deadline_high: 0,
-        last_true: 0,
-        loss: None,
-        release: None,
-        healed: None,
-        overdue: None,
-        kept: false,
-        renewals: 0,
+        ..Acquire::default()
     }
+}
+
+/// What the server has of that call then.
+pub(crate) fn seen(of: &Acquire, t: u64, count: u64) -> Sample {
+    let Acquire { key, owner, .. } = *of;
+    Sample { t0: t * MS, t1: t * MS + 1, key, owner, count, pttl: 500 }
+}
+
+/// Somebody deletes the key.
+pub(crate) fn deleted(key: u16, t: u64) -> Fault {
+    let (t0, t1, keys) = (t * MS, t * MS, key..key + 1);
+    Fault { t0, t1, keys, took_effect: true, ..Fault::default() }
+}
+
+/// Somebody frees the lock.
+pub(crate) fn freed(key: u16, inv: u64, ret: u64) -> Forced {
+    Forced { key, inv: inv * MS, ret: ret * MS, freed: true }
 }
 
 impl Acquire {
@@ -62,6 +64,12 @@ impl Acquire {
     pub(crate) fn until(mut self, inv: u64, ret: u64) -> Self {
         let outcome = Outcome::Done;
         self.release = Some(Release { how: How::Unlock, inv: inv * MS, ret: ret * MS, outcome });
+        self
+    }
+
+    /// Its release was told that.
+    pub(crate) fn told(mut self, outcome: Outcome) -> Self {
+        self.release.as_mut().expect("a release").outcome = outcome;
         self
     }
 

@@ -125,8 +125,7 @@ impl<'a> Looks<'a> {
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{asked, held, history};
-    use crate::record::Outcome;
+    use crate::check::sample::{asked, held, history, seen};
 
     /// Names 0 and 2.
     const BOTH: u8 = 0b11;
@@ -139,11 +138,6 @@ pub(crate) mod trials {
         [of(0), of(2)]
     }
 
-    fn seen(of: &Acquire, t: u64) -> Sample {
-        let Acquire { key, owner, .. } = *of;
-        Sample { t0: t * MS, t1: t * MS, key, owner, count: 1, pttl: 500 }
-    }
-
     fn found(calls: &[Acquire; 2], samples: Vec<Sample>) -> usize {
         let mut history = history(calls.to_vec());
         history.samples = samples;
@@ -153,26 +147,26 @@ pub(crate) mod trials {
     pub(crate) fn a_guard_has_all_of_its_locks() {
         let [one, two] = &both(&held(0, 10).until(100, 101));
         let calls = [one.clone(), two.clone()];
-        assert_eq!(found(&calls, vec![seen(one, 50), seen(two, 50)]), 0);
-        assert_eq!(found(&calls, vec![seen(one, 50)]), 1);
-        assert_eq!(found(&calls, vec![seen(one, 100)]), 0, "it gives them back");
+        assert_eq!(found(&calls, vec![seen(one, 50, 1), seen(two, 50, 1)]), 0);
+        assert_eq!(found(&calls, vec![seen(one, 50, 1)]), 1);
+        assert_eq!(found(&calls, vec![seen(one, 100, 1)]), 0, "it gives them back");
     }
 
     pub(crate) fn a_call_that_waits_has_all_or_none() {
         let [one, two] = &both(&asked(0, 10).ended(Outcome::Busy, 900));
         let calls = [one.clone(), two.clone()];
-        assert_eq!(found(&calls, vec![seen(one, 50), seen(two, 50)]), 0);
-        assert_eq!(found(&calls, vec![seen(one, 50)]), 1);
-        assert_eq!(found(&calls, vec![seen(one, 500)]), 0, "it takes them one by one");
+        assert_eq!(found(&calls, vec![seen(one, 50, 1), seen(two, 50, 1)]), 0);
+        assert_eq!(found(&calls, vec![seen(one, 50, 1)]), 1);
+        assert_eq!(found(&calls, vec![seen(one, 500, 1)]), 0, "it takes them one by one");
         let mut forward = history(calls.to_vec());
-        forward.samples = vec![seen(one, 50)];
+        forward.samples = vec![seen(one, 50, 1)];
         forward.processes[0].jumps = vec![40 * MS];
         assert_eq!(check(&forward), [], "by its clock it has waited for long");
         // Another call of its client may have it.
         let mut history = history(calls.to_vec());
         let single = Acquire { key: 0, owner: (one.owner.0, 9), ..held(0, 5) };
         history.acquires.push(single);
-        history.samples = vec![seen(one, 50)];
+        history.samples = vec![seen(one, 50, 1)];
         history.finish();
         assert_eq!(check(&history), []);
     }

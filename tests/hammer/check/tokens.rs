@@ -103,8 +103,7 @@ fn by_key(history: &History) -> Vec<Vec<&Acquire>> {
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{KEY, held, history};
-    use crate::history::Forced;
+    use crate::check::sample::{KEY, freed, held, history};
 
     pub(crate) fn tokens_that_grow_are_in_order() {
         let holds = vec![
@@ -138,12 +137,7 @@ pub(crate) mod trials {
             let other = held(1, 30).with_token(9);
             let before = held(2, 5).with_token(4);
             let mut history = history(vec![before, first, other, handed]);
-            history.forced.extend(taken_away.map(|t| Forced {
-                key: KEY,
-                inv: t * MS,
-                ret: t * MS,
-                freed: true,
-            }));
+            history.forced.extend(taken_away.map(|t| freed(KEY, t, t)));
             order(&history).len()
         };
         assert_eq!([found(Some(20), 6), found(None, 6), found(Some(8), 6)], [0, 1, 1]);

@@ -8,7 +8,6 @@
 use std::collections::{BTreeMap, HashSet};
 
 use crate::check::liveness::{Taken, taken};
-use crate::history::Fault;
 use crate::prelude::*;
 
 /// How long a client may keep a lock from others: the default of `max_handoff_time`.
@@ -96,16 +95,11 @@ fn tries_once(call: &Acquire) -> bool {
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{KEY, held, history};
+    use crate::check::sample::{KEY, deleted, held, history};
 
     /// Another process has the lock for 40 ms every 50 ms, until somebody who waits from the
-    /// beginning has it.
-    fn found(until: u64) -> Vec<Violation> {
-        found_by(How::Lock, until)
-    }
-
-    /// The same by calls of that kind, one client after the other.
-    fn found_by(how: How, until: u64) -> Vec<Violation> {
+    /// beginning has it. It is one client after the other where they try once.
+    fn found(how: How, until: u64) -> Vec<Violation> {
         let holds = (0..until / 50).map(|turn| {
             let from = 10 + 50 * turn;
             let who = if how == How::Now { 2 * (turn % 2) as u16 } else { 0 };
@@ -120,25 +114,21 @@ pub(crate) mod trials {
     }
 
     pub(crate) fn who_waits_for_a_few_turns_of_others_has_its_own() {
-        assert_eq!(found(1_000), []);
-    }
-
-    pub(crate) fn who_never_has_a_turn_is_found() {
-        let found = found(3_000);
+        assert_eq!(found(How::Lock, 1_000), []);
+        assert_eq!(found(How::Now, 3_000), [], "who does not wait comes in between");
+        let found = found(How::Lock, 3_000);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].rule, "H14");
-        assert_eq!(found_by(How::Now, 3_000), [], "who does not wait comes in between");
     }
 
     pub(crate) fn who_waits_for_a_deleted_key_waits_for_the_end_of_its_lease() {
         // The lock is free from the 20th millisecond on, and somebody waits from the beginning.
-        let found = |holds: &[Acquire], granted: u64, deleted: bool| {
+        let found = |holds: &[Acquire], granted: u64, is_deleted: bool| {
             let mut waiter = held(1, granted);
             (waiter.inv, waiter.lease) = (0, 5_000 * MS);
             let waiter = waiter.until(granted + 5, granted + 6);
             let mut history = history(holds.iter().cloned().chain([waiter]).collect());
-            let (t0, t1, keys) = (15 * MS, 16 * MS, KEY..KEY + 1);
-            history.faults.extend(deleted.then(|| Fault { t0, t1, keys, ..Fault::default() }));
+            history.faults.extend(is_deleted.then(|| deleted(KEY, 15)));
             check(&history, &Calm::default()).len()
         };
         let with_lease = |lease: u64, hold: Acquire| Acquire { lease: lease * MS, ..hold };

@@ -25,17 +25,14 @@ impl Hold {
             (Record { event: Event::AcquireRet, ..changed }, Record { event, ..before });
         let cut_off = [ret, end].map(|record| CutOff::new(&log, &self.names, record));
         let answer = match guard {
-            Guard::Read(guard) => match guard.try_upgrade().await {
-                Ok(Ok(guard)) => Ok(Ok(Guard::Write(guard))),
-                Ok(Err(guard)) => Ok(Err(Guard::Read(guard))),
-                Err(error) => Err(error),
-            },
+            Guard::Read(guard) => {
+                guard.try_upgrade().await.map(|it| it.map(Guard::Write).map_err(Guard::Read))
+            }
+            Guard::FencedRead(guard) => {
+                let answer = guard.try_upgrade().await;
+                answer.map(|it| it.map(Guard::FencedWrite).map_err(Guard::FencedRead))
+            }
             Guard::Write(guard) => guard.downgrade().await.map(|guard| Ok(Guard::Read(guard))),
-            Guard::FencedRead(guard) => match guard.try_upgrade().await {
-                Ok(Ok(guard)) => Ok(Ok(Guard::FencedWrite(guard))),
-                Ok(Err(guard)) => Ok(Err(Guard::FencedRead(guard))),
-                Err(error) => Err(error),
-            },
             Guard::FencedWrite(guard) => {
                 guard.downgrade().await.map(|guard| Ok(Guard::FencedRead(guard)))
             }
@@ -45,13 +42,8 @@ impl Hold {
         match answer {
             Ok(Ok(guard)) => {
                 let (client, names) = (self.client, Several::default());
-                let mut hold =
-                    Self { guard: Some(guard), log: log.clone(), client, base: changed, names };
-                let (t, _) = hold.look();
-                hold.base.token = hold.token().unwrap_or(0);
-                hold.note_owners();
-                let ret = Record { event: Event::AcquireRet, ..hold.base };
-                log.put(Record { t, outcome: Outcome::Granted, ..ret });
+                let (guard, log_too) = (Some(guard), log.clone());
+                let hold = Self { guard, log: log_too, client, base: changed, names }.granted();
                 log.put(Record { t: now(), outcome: Outcome::Cancelled, ..end });
                 Some(hold)
             }

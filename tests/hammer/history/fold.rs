@@ -114,24 +114,13 @@ fn begun(record: &Record, id: Id, handle: (u16, u32), owner: Owner) -> Acquire {
         inv: record.t,
         began: record.t,
         ret: NEVER,
-        outcome: Outcome::Open,
         how: record.how,
         wait: record.aux,
         lease: u64::from(record.lease) * MS,
         watched: record.has(WATCHDOG),
         reads: record.has(READ),
         set: if record.has(SEVERAL) { record.slack as u8 } else { 0 },
-        token: None,
-        believed: 0,
-        deadline: 0,
-        deadline_high: 0,
-        last_true: 0,
-        loss: None,
-        release: None,
-        healed: None,
-        overdue: None,
-        kept: false,
-        renewals: 0,
+        ..Acquire::default()
     }
 }
 

@@ -3,15 +3,13 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::{Hand, Kind, OUTAGE, World, at_proxy, eventually, proxy, within};
+use super::{Hand, Kind, OUTAGE, World, at_proxy, eventually, kind, proxy, within};
 use crate::prelude::*;
 use crate::support::sentinel::MASTER;
 use crate::support::{self, Proxy, Server};
 
-pub(crate) const LATE: &[Kind] = &[
-    Kind { name: "hold up requests", settle: OUTAGE, inflict: hold_up },
-    Kind { name: "rename the server", settle: OUTAGE, inflict: rename },
-];
+pub(crate) const LATE: &[Kind] =
+    &[kind("hold up requests", OUTAGE, hold_up), kind("rename the server", OUTAGE, rename)];
 
 /// A server under two names: each is a proxy of its own. A Sentinel says which name it has now.
 pub(crate) struct Names<'a> {

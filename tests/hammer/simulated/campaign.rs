@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::plan::{Edits, Plan};
-use super::platform::lock;
 use super::shrink::shrink;
 use super::{nemesis, world};
 use crate::check;
@@ -75,8 +74,7 @@ fn remember_panics() {
 /// Plays a world and applies all rules to it. H0: no task fails, and every call comes home.
 pub(crate) fn judge(plan: &Plan) -> Judged {
     remember_panics();
-    let played = world::play(plan);
-    let (mut history, trace) = (played.history, played.trace);
+    let (mut history, trace) = world::play(plan);
     let mut found = check::all(&history);
     let failed = PANICS.take().into_iter().chain(history.trouble.take());
     found.extend(failed.map(|why| Violation::new("H0", why, (0, 0))));
@@ -195,14 +193,11 @@ fn rules(found: &[Violation]) -> Vec<&'static str> {
 
 /// What so many seconds of a processor have to bring, even in a build that is not optimized.
 fn floor(seconds: u64) -> Floor {
-    let each = |many| many * seconds;
     Floor {
-        operations: each(500),
-        grants: each(50),
-        hand_offs: each(5),
         kinds: 6,
         lateness: if seconds >= 30 { &[END, CLOSE, "hold up requests"] } else { &[] },
         every_kind: seconds >= 60,
+        ..Floor::for_seconds(seconds)
     }
 }
 

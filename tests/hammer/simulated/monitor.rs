@@ -2,9 +2,9 @@
 
 use redlatch::simulation::Server;
 
-use super::platform::lock;
 use crate::monitor::asked;
 use crate::prelude::*;
+use crate::support::proxy::resp::command;
 use crate::witness::owner;
 
 #[derive(Clone)]
@@ -27,8 +27,12 @@ impl Monitor {
     pub(crate) fn hear(&self, server: &Server, bytes: &[u8]) {
         let mut state = lock(&self.0);
         let mut rest = bytes;
-        while let Some((words, behind)) = words(rest) {
-            rest = behind;
+        while rest.starts_with(b"*")
+            && let Some((words, length)) = command(rest)
+        {
+            rest = &rest[length..];
+            let words = words.into_iter().map(|word| std::str::from_utf8(word).unwrap_or_default());
+            let words: Vec<&str> = words.collect();
             state.carried_out(server, &words);
         }
     }
@@ -72,22 +76,4 @@ impl State {
             }
         }
     }
-}
-
-/// The words of the first request, and what is behind it.
-fn words(bytes: &[u8]) -> Option<(Vec<&str>, &[u8])> {
-    let (count, mut rest) = number(bytes, b'*')?;
-    let mut words = Vec::with_capacity(count);
-    for _ in 0..count {
-        let (length, behind) = number(rest, b'$')?;
-        words.push(std::str::from_utf8(behind.get(..length)?).unwrap_or_default());
-        rest = behind.get(length + 2..)?;
-    }
-    Some((words, rest))
-}
-
-fn number(bytes: &[u8], mark: u8) -> Option<(usize, &[u8])> {
-    let line = bytes.strip_prefix(&[mark])?;
-    let end = line.iter().position(|byte| *byte == b'\r')?;
-    Some((std::str::from_utf8(&line[..end]).ok()?.parse().ok()?, &line[end + 2..]))
 }

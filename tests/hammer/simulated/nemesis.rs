@@ -2,9 +2,10 @@
 //! be left out without a change to the others.
 
 use futures::future::LocalBoxFuture;
+use redlatch::simulation::{Direction, Fate, State};
 
 use super::world::World;
-use crate::nemesis::RESET;
+use crate::nemesis::{OUTAGE, RECONNECT, RESET};
 use crate::prelude::*;
 
 mod clients;
@@ -16,77 +17,70 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// How long a thing of that kind takes, in milliseconds.
     time: (u64, u64),
-    /// For how long locks may be slow after it; `None` if nobody may notice.
-    settle: Option<Settle>,
-    inflict: for<'a> fn(&'a World<'_>, Details) -> LocalBoxFuture<'a, Option<Fault>>,
+    /// For how many milliseconds locks may be slow after it, and as long as some dials; `None` if nobody may notice.
+    settle: Option<u64>,
+    inflict: Inflict,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Settle {
-    /// A call that was under way may take its command timeout to fail, and pauses before it is tried
-    /// again.
-    Outage,
-    Reconnect,
-}
+type Inflict = for<'a> fn(&'a World<'_>, Details) -> Inflicted<'a>;
+
+type Inflicted<'a> = LocalBoxFuture<'a, Option<Fault>>;
 
 const KINDS: &[&[Kind]] = &[LOUD, QUIET, LATE];
 
 const LOUD: &[Kind] = &[
-    Kind::loud("kill connections", (0, 0), Settle::Reconnect, servers::kill_connections),
-    Kind::loud("kill subscribers", (0, 0), Settle::Reconnect, servers::kill_subscribers),
-    Kind::loud("stop a process", (100, 2400), Settle::Reconnect, clients::stop),
-    Kind::loud("kill a process", (0, 0), Settle::Reconnect, clients::kill),
-    Kind::loud("set a clock forward", (0, 3000), Settle::Reconnect, clients::suspend),
-    Kind::loud("cut a link", (0, 0), Settle::Reconnect, clients::cut),
-    Kind::loud("stall replies", (100, 1600), Settle::Outage, clients::stall),
-    Kind::loud("stall requests", (100, 1600), Settle::Outage, clients::stall_requests),
-    Kind::loud("black hole", (100, 1600), Settle::Outage, clients::black_hole),
-    Kind::loud("half open", (100, 1600), Settle::Outage, clients::half_open),
-    Kind::loud("refuse connections", (1100, 1900), Settle::Outage, clients::refuse),
-    Kind::loud("pause writes", (100, 1600), Settle::Outage, servers::pause_writes),
-    Kind::loud("pause everything", (100, 1600), Settle::Outage, servers::pause_everything),
-    Kind::loud("stop the server", (100, 1600), Settle::Outage, servers::stop),
-    Kind::loud("restart the server", (0, 1000), Settle::Outage, servers::restart),
-    Kind::loud("lose all keys", (0, 1000), Settle::Outage, servers::restart_empty),
-    Kind::loud("fill the memory", (100, 1600), Settle::Outage, servers::fill_memory),
-    Kind::loud("refuse writes", (100, 1600), Settle::Outage, servers::refuse_writes),
-    Kind::loud("load the data", (100, 1600), Settle::Outage, servers::load),
+    kind("kill connections", (0, 0), RECONNECT, |world, _| servers::kill(world, "normal")),
+    kind("kill subscribers", (0, 0), RECONNECT, |world, _| servers::kill(world, "pubsub")),
+    kind("stop a process", (100, 2400), RECONNECT, clients::stop),
+    kind("kill a process", (0, 0), RECONNECT, clients::kill),
+    kind("set a clock forward", (0, 3000), RECONNECT, clients::suspend),
+    kind("cut a link", (0, 0), RECONNECT, clients::cut),
+    kind("stall replies", (100, 1600), OUTAGE, |world, of| {
+        clients::hold(world, of, &[Direction::Down], false)
+    }),
+    kind("stall requests", (100, 1600), OUTAGE, |world, of| {
+        clients::hold(world, of, &[Direction::Up], false)
+    }),
+    kind("black hole", (100, 1600), OUTAGE, |world, of| clients::hold(world, of, BOTH_WAYS, true)),
+    kind("half open", (100, 1600), OUTAGE, clients::half_open),
+    kind("refuse connections", (1100, 1900), OUTAGE, clients::refuse),
+    kind("pause writes", (100, 1600), OUTAGE, |world, of| servers::pause(world, of, "WRITE")),
+    kind("pause everything", (100, 1600), OUTAGE, |world, of| servers::pause(world, of, "ALL")),
+    kind("stop the server", (100, 1600), OUTAGE, servers::stop),
+    kind("restart the server", (0, 1000), OUTAGE, servers::restart),
+    kind("lose all keys", (0, 1000), OUTAGE, servers::restart_empty),
+    kind("fill the memory", (100, 1600), OUTAGE, |world, of| {
+        servers::in_state(world, of, State::FullMemory)
+    }),
+    kind("refuse writes", (100, 1600), OUTAGE, |world, of| {
+        servers::in_state(world, of, State::Unsaved)
+    }),
+    kind("load the data", (100, 1600), OUTAGE, |world, of| {
+        servers::in_state(world, of, State::Loading)
+    }),
 ];
 
 const QUIET: &[Kind] = &[
     // Who goes on without its connection for a while notices.
-    Kind::loud("lose a reply", (0, 0), Settle::Reconnect, requests::lose_a_reply),
-    Kind::loud("reset before send", (0, 0), Settle::Reconnect, requests::reset_before_send),
-    Kind::loud("delay subscriptions", (0, 0), Settle::Reconnect, requests::delay_subscriptions),
-    Kind::quiet(RESET, clients::break_one),
-    Kind::quiet("delete a key", servers::delete_a_key),
-    Kind::quiet("forget scripts", servers::forget_scripts),
-    Kind::quiet("forge messages", servers::forge_messages),
+    kind("lose a reply", (0, 0), RECONNECT, |world, of| {
+        requests::lose(world, of, Fate::AnswerLost)
+    }),
+    kind("reset before send", (0, 0), RECONNECT, |world, of| requests::lose(world, of, Fate::Lost)),
+    kind("delay subscriptions", (0, 0), RECONNECT, requests::delay_subscriptions),
+    kind(RESET, (0, 0), None, clients::break_one),
+    kind("delete a key", (0, 0), None, servers::delete_a_key),
+    kind("forget scripts", (0, 0), None, servers::forget_scripts),
+    kind("forge messages", (0, 0), None, servers::forge_messages),
 ];
 
-const LATE: &[Kind] =
-    &[Kind::loud("hold up requests", (1000, 4000), Settle::Outage, requests::hold_up)];
+const LATE: &[Kind] = &[kind("hold up requests", (1000, 4000), OUTAGE, requests::hold_up)];
 
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     KINDS.iter().copied().flatten().map(|kind| kind.name)
 }
 
-impl Kind {
-    const fn loud(
-        name: &'static str,
-        time: (u64, u64),
-        settle: Settle,
-        inflict: for<'a> fn(&'a World<'_>, Details) -> LocalBoxFuture<'a, Option<Fault>>,
-    ) -> Self {
-        Self { name, time, settle: Some(settle), inflict }
-    }
-
-    const fn quiet(
-        name: &'static str,
-        inflict: for<'a> fn(&'a World<'_>, Details) -> LocalBoxFuture<'a, Option<Fault>>,
-    ) -> Self {
-        Self { name, time: (0, 0), settle: None, inflict }
-    }
+const fn kind(name: &'static str, time: (u64, u64), settle: Option<u64>, inflict: Inflict) -> Kind {
+    Kind { name, time, settle, inflict }
 }
 
 /// One thing that the nemesis does.
@@ -99,6 +93,8 @@ pub(crate) struct Planned {
     pub(crate) time: Duration,
     seed: u64,
 }
+
+const BOTH_WAYS: &[Direction] = &[Direction::Up, Direction::Down];
 
 /// What was held has arrived after so long.
 const ON_ITS_WAY: u64 = 100 * MS;
@@ -132,12 +128,9 @@ pub(crate) fn plan(rng: &mut Rng, time: Duration) -> Vec<Planned> {
             }
             all.push(Planned { number: 0, kind, at, time: takes, seed: rng.u64(..) });
             at += takes;
-            at += Duration::from_millis(match kind.settle {
-                _ if hand == 1 => 0,
-                Some(Settle::Outage) => 1_700,
-                Some(Settle::Reconnect) => 500,
-                None => 0,
-            });
+            if hand != 1 {
+                at += Duration::from_millis(kind.settle.unwrap_or(0));
+            }
         }
     }
     all.sort_by_key(|planned| planned.at);
@@ -151,7 +144,7 @@ impl Planned {
         let t0 = now();
         let details = Details { time: self.time, rng: Rng::with_seed(self.seed) };
         let Some(done) = (self.kind.inflict)(world, details).await else { return };
-        let settle = self.kind.settle.map(|settle| world.settle(settle));
+        let settle = self.kind.settle.map(|settle| world.plan.settle(settle));
         let target = format!("{} ({})", done.target, self.number);
         world.was_done(Fault { kind: self.kind.name, target, t0, t1: now(), settle, ..done });
     }

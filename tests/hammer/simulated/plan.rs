@@ -4,7 +4,7 @@ use std::fmt;
 
 use redlatch::simulation::Distance;
 
-use super::nemesis::{self, Planned, Settle};
+use super::nemesis::{self, Planned};
 use crate::prelude::*;
 use crate::shared::COMMAND_TIMEOUT;
 
@@ -112,14 +112,9 @@ impl Plan {
         Self { seed, time, names, machines, slots, faults, rest, shows_requests: false }
     }
 
-    /// For how long locks may be slow after a fault.
-    pub(crate) fn settle(&self, settle: Settle) -> u64 {
-        let dials = 10 * self.bounds().round_trip;
-        dials
-            + match settle {
-                Settle::Outage => 1_700 * MS,
-                Settle::Reconnect => 500 * MS,
-            }
+    /// For how long locks may be slow after a fault that takes so many milliseconds to settle, and some dials.
+    pub(crate) fn settle(&self, millis: u64) -> u64 {
+        millis * MS + 10 * self.bounds().round_trip
     }
 
     /// For how long at most a client does not make a connection again that breaks at that age. It has been

@@ -1,7 +1,5 @@
 //! The platform of a process of a world: a machine that can be stopped, and a resource in memory.
 
-use std::sync::MutexGuard;
-
 use futures::future::BoxFuture;
 use redlatch::simulation::Machine;
 use tokio::sync::oneshot;
@@ -138,8 +136,4 @@ impl Store for InMemory {
     fn replace(&self, key: u16, value: u64) -> BoxFuture<'_, u64> {
         self.act(move |values| values.plain.insert(key, value).unwrap_or(0))
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -58,12 +58,10 @@ impl Member {
                 Shared::open(ways, names, resource, Box::new(platform), of_history, told).await;
             let shared = Arc::new(shared);
             let held = work(here, &shared, tasks, seed).await;
-            let kept = keep(&shared, held);
+            let kept = keep(held);
             let _ = keeps.send(());
             let _ = may_end.await;
-            for hold in kept {
-                hold.drop_guard(&shared.log, How::Drop, drop);
-            }
+            kept.into_iter().for_each(|hold| hold.drop_guard(How::Drop, drop));
             shared.close_all().await;
             let _ = ends.send(());
         });
@@ -99,7 +97,7 @@ async fn work(machine: Machine, shared: &Arc<Shared>, tasks: u16, seed: u64) -> 
     let (heir, left) = unbounded_channel();
     let others = [
         Machine::spawn_here(runtimes_come_and_go(machine, shared.clone(), tasks, seed, heir)),
-        Machine::spawn_here(runtimes::inherit(shared.clone(), seed, left)),
+        Machine::spawn_here(runtimes::inherit(seed, left)),
         Machine::spawn_here(shared.clone().close_now_and_then(!seed)),
     ];
     let mut held = Vec::new();

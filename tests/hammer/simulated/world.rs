@@ -8,19 +8,17 @@ use redlatch::simulation::{Machine, Network, Server, ServerNumber, Settings};
 use tokio::time::{sleep, timeout};
 
 use super::monitor::Monitor;
-use super::nemesis::Settle;
 use super::plan::Plan;
 use super::platform::{InMemory, Stops};
 use super::process::{Member, Surroundings};
 use super::witness::Witness;
 use crate::check::count::kept_wrongly;
-use crate::history::Process;
+use crate::history::{LONGEST_LEASE, Process};
 use crate::prelude::*;
 use crate::record;
-use crate::round::LONGEST_LEASE;
 
 pub(crate) struct World<'a> {
-    plan: &'a Plan,
+    pub(crate) plan: &'a Plan,
     pub(crate) network: Network,
     pub(crate) server: ServerNumber,
     around: Surroundings,
@@ -32,13 +30,6 @@ pub(crate) struct World<'a> {
     starts: RefCell<BTreeMap<usize, u64>>,
     is_down: Cell<bool>,
     monitor: Monitor,
-}
-
-/// What came of a plan.
-pub(crate) struct Played {
-    pub(crate) history: History,
-    /// A hash over all that was sent, and over the history.
-    pub(crate) trace: u64,
 }
 
 /// A process that something befalls.
@@ -66,7 +57,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 const ADDRESS: (&str, u16) = ("redis-1", 6379);
 
-pub(crate) fn play(plan: &Plan) -> Played {
+/// What comes of a plan, and a hash over all that was sent, and over the history.
+pub(crate) fn play(plan: &Plan) -> (History, u64) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -140,19 +132,6 @@ impl<'a> World<'a> {
         member
     }
 
-    pub(crate) fn names(&self) -> Names {
-        self.plan.names
-    }
-
-    pub(crate) fn settle(&self, settle: Settle) -> u64 {
-        self.plan.settle(settle)
-    }
-
-    /// For how long a client does not make a connection again that breaks at that age.
-    pub(crate) fn pause_after(&self, age: Duration) -> u64 {
-        self.plan.pause_after(age)
-    }
-
     pub(crate) fn was_done(&self, fault: Fault) {
         self.faults.borrow_mut().push(fault);
     }
@@ -213,7 +192,7 @@ impl<'a> World<'a> {
         (!self.is_down.replace(true)).then_some(Down(&self.is_down))
     }
 
-    async fn play(self) -> Played {
+    async fn play(self) -> (History, u64) {
         let mut witness = Witness::new(&self.network, self.server, self.plan.names, self.plan.seed);
         let mut samples = Vec::new();
         let happens = self.plan.faults.iter().map(|planned| planned.happen(&self));
@@ -276,7 +255,7 @@ impl<'a> World<'a> {
         }
         history.finish();
         history.kept = kept(looks, &history);
-        Played { history, trace: self.network.trace() }
+        (history, self.network.trace())
     }
 }
 
@@ -294,13 +273,9 @@ async fn left(witness: &Witness, samples: &mut Vec<Sample>) -> Vec<Sample> {
 }
 
 /// The first look that is what the processes keep, or else the last.
-fn kept(looks: Vec<Vec<Sample>>, history: &History) -> Option<Vec<Sample>> {
-    let mut last = None;
-    for look in looks {
-        if kept_wrongly(history, &look).is_empty() {
-            return Some(look);
-        }
-        last = Some(look);
+fn kept(mut looks: Vec<Vec<Sample>>, history: &History) -> Option<Vec<Sample>> {
+    match looks.iter().position(|look| kept_wrongly(history, look).is_empty()) {
+        Some(at) => Some(looks.swap_remove(at)),
+        None => looks.pop(),
     }
-    last
 }

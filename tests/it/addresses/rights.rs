@@ -138,39 +138,32 @@ async fn until_parked(server: &Server, name: &str) {
     }
 }
 
-/// From one handle of a client to the next.
-async fn hands_off(client: &LockClient, server: &Server) -> Deed {
-    let guard = client.lock("handed").lock_with_lease(SOON).await?;
-    let next = client.lock("handed");
+/// From one handle to the next, which is of the same client or of another.
+async fn goes_on(lock: Lock, next: Lock, server: &Server) -> Deed {
+    let guard = lock.lock_with_lease(SOON).await?;
     let waiting = tokio::spawn(async move { next.try_lock(ms(3_000), SOON).await });
-    until_parked(server, "lock:handed").await;
+    until_parked(server, &format!("lock:{}", lock.name())).await;
     guard.unlock().await?;
     let Some(guard) = waiting.await.expect("a waiter")? else { return Ok(false) };
     guard.unlock().await.map(|()| true)
 }
 
-/// From one client to another.
-async fn is_woken(client: &LockClient, other: &LockClient, server: &Server) -> Deed {
-    let guard = client.lock("woken").lock_with_lease(SOON).await?;
-    let next = other.lock("woken");
-    let waiting = tokio::spawn(async move { next.try_lock(ms(3_000), SOON).await });
-    until_parked(server, "lock:woken").await;
-    guard.unlock().await?;
-    let Some(guard) = waiting.await.expect("a waiter")? else { return Ok(false) };
-    guard.unlock().await.map(|()| true)
-}
-
-/// From one client to another, which waits for so long that it has to refresh its place.
-/// The next client has the lock, and its entry in the queue has gone.
+/// From one client to another, which gives up once, and waits for so long then that it has to refresh
+/// its place. It has the lock, its entry in the queue has gone, and an operator frees the lock.
 async fn is_served_in_order(client: &LockClient, other: &LockClient, server: &Server) -> Deed {
     let guard = client.fair_lock("fair").lock_with_lease(SOON).await?;
     let next = other.fair_lock("fair");
+    if next.try_lock(ms(50), SOON).await?.is_some() {
+        return Ok(false);
+    }
     let waiting = tokio::spawn(async move { next.try_lock(ms(6_000), SOON).await });
     tokio::time::sleep(ms(4_000)).await;
     guard.unlock().await?;
     let Some(guard) = waiting.await.expect("a waiter")? else { return Ok(false) };
     let queued: u64 = server.ask(&["ZCARD", "redlatch_queue:{lock:fair}"]);
-    guard.unlock().await.map(|()| queued == 0)
+    let forced = client.fair_lock("fair").force_unlock().await?;
+    drop(guard);
+    Ok(queued == 0 && forced)
 }
 
 /// Two clients read, and then one writes that waited.
@@ -289,8 +282,8 @@ async fn deeds(server: &Server) -> Wrong {
     done.insert("locks several", locks_several(&mine).await);
     done.insert("nests", nests(&mine).await);
     done.insert("is refused", is_refused(&mine, server).await);
-    done.insert("hands off", hands_off(&mine, server).await);
-    done.insert("is woken", is_woken(&mine, &other, server).await);
+    done.insert("hands off", goes_on(mine.lock("handed"), mine.lock("handed"), server).await);
+    done.insert("is woken", goes_on(mine.lock("woken"), other.lock("woken"), server).await);
     done.insert("is served in order", is_served_in_order(&mine, &other, server).await);
     done.insert("is shared", is_shared(&mine, &other, server).await);
     done.insert("passes the dead", passes_the_dead(&mine, server).await);

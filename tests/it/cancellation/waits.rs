@@ -4,8 +4,7 @@ use super::*;
 
 in_both_flavours! {
     c2_a_waiter_dropped_anywhere_leaves_no_subscription
-    c2_a_waiter_dropped_after_its_wake_up_leaves_the_name_free
-    c2_a_waiter_dropped_after_its_wake_up_hands_it_on
+    c2_a_waiter_dropped_after_its_wake_up_leaves_the_name_free_or_hands_it_on
     calls_that_time_out_all_the_time_leave_nothing_behind
     c2_a_sibling_goes_on_when_another_is_dropped
 }
@@ -76,46 +75,33 @@ async fn drop_when_woken(
     false
 }
 
-async fn c2_a_waiter_dropped_after_its_wake_up_leaves_the_name_free() {
+async fn c2_a_waiter_dropped_after_its_wake_up_leaves_the_name_free_or_hands_it_on() {
     let server = Server::start();
     let client = connect(&server).await;
     let mut traces = Traces::default();
-    for (call, take) in &TAKES[..3] {
-        let mut polls = 0;
-        loop {
-            let name = format!("{call}:{polls}");
-            let finished = drop_when_woken(&server, &client.lock(&name), *take, polls, None).await;
-            traces.until_free(&client, &name).await;
-            no_subscriptions(&server).await;
-            if finished {
-                break;
-            }
-            polls += 1;
+    let cases = TAKES[..3].iter().flat_map(|take| [(take, false), (take, true)]);
+    for ((call, take), is_followed) in cases {
+        for polls in 0.. {
             assert!(polls < MANY, "it was woken and never has the lock");
-        }
-        assert!(polls > 0);
-    }
-    traces.were_short(&server);
-}
-
-async fn c2_a_waiter_dropped_after_its_wake_up_hands_it_on() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    for (call, take) in &TAKES[..3] {
-        for polls in 0..MANY {
-            let name = format!("{call}:{polls}");
+            let name = format!("{call}:{is_followed}:{polls}");
             let (lock, next) = (client.lock(&name), client.lock(&name));
             let mut next = next.lock().map(|guard| guard.expect("its turn")).boxed();
-            let finished = drop_when_woken(&server, &lock, *take, polls, Some(&mut next)).await;
-            // Unaided it would look again after 30 s.
-            release(soon("the next in line has the lock", next).await).await;
+            let behind = is_followed.then_some(&mut next);
+            let finished = drop_when_woken(&server, &lock, *take, polls, behind).await;
+            if is_followed {
+                // Unaided it would look again after 30 s.
+                release(soon("the next in line has the lock", next).await).await;
+            } else {
+                traces.until_free(&client, &name).await;
+                no_subscriptions(&server).await;
+            }
             if finished {
                 break;
             }
         }
     }
     no_subscriptions(&server).await;
-    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
+    traces.were_short(&server);
 }
 
 async fn c2_a_sibling_goes_on_when_another_is_dropped() {

@@ -90,17 +90,14 @@ async fn a_url_that_is_none_is_answered_with_the_form_of_one() {
 async fn what_is_not_redis_or_not_there_is_named_with_its_address() {
     let not_redis = "what answers there is not Redis, or it asks for TLS (`rediss://`)";
     let http = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
-    let port = answering(http);
-    says(
-        unconnected(at(format!("redis://somebody:s3cr3t@127.0.0.1:{port}/"))).await,
-        &format!("could not connect to Redis at 127.0.0.1:{port}: {not_redis}"),
-    );
-    // As a server does that asks for TLS.
-    let port = answering(b"\x15\x03\x03\x00\x02\x02\x46");
-    says(
-        unconnected(at(format!("redis://127.0.0.1:{port}/"))).await,
-        &format!("could not connect to Redis at 127.0.0.1:{port}: {not_redis}"),
-    );
+    // The second is what a server says that asks for TLS.
+    for answer in [&http[..], b"\x15\x03\x03\x00\x02\x02\x46"] {
+        let port = answering(answer);
+        says(
+            unconnected(at(format!("redis://somebody:s3cr3t@127.0.0.1:{port}/"))).await,
+            &format!("could not connect to Redis at 127.0.0.1:{port}: {not_redis}"),
+        );
+    }
     let port = free_port(); // Nobody listens there.
     let nobody = "nothing listens there; start Redis, or correct host and port";
     says(

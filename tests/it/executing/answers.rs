@@ -2,8 +2,7 @@
 //! never when the handle does not hold the lock any more.
 
 use super::*;
-
-const FAULTS: [(Fault, i64); 2] = [(Fault::ResetBeforeSend, 0), (Fault::DropReplyAndReset, 1)];
+use crate::cancellation::{at_every_await, step};
 
 /// A client behind a proxy, whose scripts the server knows. No renewal comes in between.
 struct Scene {
@@ -33,6 +32,13 @@ impl Scene {
         wait_until("a request that is held back", SOON, || self.proxy.held() > held).await;
         call
     }
+
+    /// Nobody awaits the answer any more.
+    async fn held_back_and_dropped(&self, guard: &Arc<LockGuard>) {
+        let call = self.held_back(guard).await;
+        call.abort();
+        assert!(call.await.expect_err("aborted").is_cancelled());
+    }
 }
 
 fn count() -> Pipeline {
@@ -47,7 +53,7 @@ fn sole(guard: Arc<LockGuard>) -> LockGuard {
 
 #[tokio::test]
 async fn a_lost_answer_is_unknown_and_the_commands_are_not_sent_again() {
-    for (fault, executions) in FAULTS {
+    for (fault, executions) in [(Fault::ResetBeforeSend, 0), (Fault::DropReplyAndReset, 1)] {
         let scene = Scene::new(SOON).await;
         let guard = hold(&scene.client.lock("lost")).await;
         executed::<i64>(&guard, &count()).await;
@@ -96,9 +102,7 @@ async fn the_lock_goes_to_no_one_while_commands_may_be_executed_that_nobody_awai
     let waiter = tokio::spawn(async move { hold(&next).await });
     wait_until("a waiter", SOON, || scene.server.subscribers("dropped") == 1).await;
     scene.proxy.settled(ms(50)).await;
-    let call = scene.held_back(&guard).await;
-    call.abort();
-    assert!(call.await.expect_err("aborted").is_cancelled());
+    scene.held_back_and_dropped(&guard).await;
     drop(sole(guard));
     // It would have been handed off inside the client at once.
     tokio::time::sleep(ms(200)).await;
@@ -156,9 +160,7 @@ async fn a_handle_acquires_again_only_behind_commands_that_nobody_awaits() {
     let scene = Scene::new(SOON).await;
     let lock = Arc::new(scene.client.lock("again"));
     let guard = Arc::new(lock.lock_with_lease(ms(300)).await.expect("the lock"));
-    let call = scene.held_back(&guard).await;
-    call.abort();
-    assert!(call.await.expect_err("aborted").is_cancelled());
+    scene.held_back_and_dropped(&guard).await;
     soon("the loss", guard.lost()).await;
     wait_until("a free lock", SOON, || !scene.server.exists("again")).await;
     // Its connection is another one, which nothing holds up.
@@ -201,24 +203,17 @@ async fn a_guard_that_is_lost_while_it_waits_does_not_rely_on_the_next_hold() {
 #[tokio::test]
 async fn a_future_that_is_dropped_anywhere_leaves_a_lock_that_works() {
     let server = Server::start();
-    let client = connect(&server).await;
-    let guard = hold(&client.lock("anywhere")).await;
-    let (mut polls, mut before) = (0, 0);
-    loop {
-        let count = count();
-        let mut call = crate::support::Steps::new(guard.execute::<i64>(&count));
-        let value = call.take(polls).await;
-        drop(call);
-        polls += 1;
+    let guard = hold(&connect(&server).await.lock("anywhere")).await;
+    let mut before = 0;
+    at_every_await(async |polls, turns| {
+        let finished = step(guard.execute::<i64>(&count()), polls, turns).await.is_some();
         let now: i64 = executed(&guard, pipe().incr("count", 0)).await;
         assert!((before..=before + 1).contains(&now), "executed {} times", now - before);
         before = now;
-        if value.is_some() {
-            break;
-        }
-        assert!(polls < 60, "the call does not complete");
-    }
-    assert!(polls > 1 && before > 0, "nothing was dropped half-way");
+        finished
+    })
+    .await;
+    assert!(before > 0, "nothing was dropped half-way");
     release(guard).await;
 }
 
@@ -255,9 +250,7 @@ async fn a_handle_goes_on_behind_commands_that_nobody_awaits_whatever_redis_answ
     let builder = LockClient::builder().url(url).watchdog_timeout(2 * MINUTE);
     let client = builder.command_timeout(ms(1_500)).connect().await.expect("connecting");
     let guard = Arc::new(hold(&client.lock("refused")).await);
-    let call = scene.held_back(&guard).await;
-    call.abort();
-    assert!(call.await.expect_err("aborted").is_cancelled());
+    scene.held_back_and_dropped(&guard).await;
     narrow("~other");
     scene.proxy.let_go();
     let answer = soon("an answer", guard.extend(MINUTE)).await;

@@ -33,17 +33,8 @@ async fn waiting_child(server: &Server) -> Child {
 #[tokio::test]
 async fn a_killed_client_is_passed_over_at_once() {
     let server = Server::start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
-    let guard = fair_hold(&one.fair_lock("turn")).await;
-    let mut child = waiting_child(&server).await;
-    let waiting = waiter(&server, other.fair_lock("turn"), |guard| (guard, Instant::now())).await;
-    child.kill();
-    child.ended();
-    let begun = Instant::now();
-    release(guard).await;
-    let (guard, held) = soon("the next", waiting).await.unwrap();
-    assert!(held - begun < ms(300), "{:?}", held - begun);
-    release(guard).await;
+    let took = passed_over(&server, 1, end).await[0];
+    assert!(took < ms(300), "{took:?}");
     nothing_is_left(&server).await;
 }
 
@@ -56,7 +47,7 @@ async fn a_stopped_client_is_passed_over_after_the_grace_and_stands_where_it_sto
     let guard = fair_hold(&releases.fair_lock("turn")).await;
     let mut child = waiting_child(&server).await;
     let first = queue(&server, "turn").remove(0);
-    let waiting = waiter(&server, other.fair_lock("turn"), |guard| (guard, Instant::now())).await;
+    let waiting = timed(&server, other.fair_lock("turn")).await;
     child.stop();
     let begun = Instant::now();
     release(guard).await;
@@ -64,7 +55,7 @@ async fn a_stopped_client_is_passed_over_after_the_grace_and_stands_where_it_sto
     let took = held - begun;
     assert!(took >= ms(590), "its grace was not over: {took:?}");
     assert!(passed_until(begun, held) < ms(1_500), "{took:?}");
-    let last = waiter(&server, one.fair_lock("turn"), |guard| guard).await;
+    let last = waiter(&server, one.fair_lock("turn")).await;
     assert_eq!(queue(&server, "turn").len(), 1);
     child.go_on();
     wait_until("its old place", SOON, || queue(&server, "turn").first() == Some(&first)).await;
@@ -77,23 +68,30 @@ async fn a_stopped_client_is_passed_over_after_the_grace_and_stands_where_it_sto
     nothing_is_left(&server).await;
 }
 
+/// A waiter that says when it has the lock.
+async fn timed(server: &Server, lock: FairLock) -> JoinHandle<(LockGuard, Instant)> {
+    waiter_then(server, lock, |guard| (guard, Instant::now())).await
+}
+
+fn end(child: &mut Child) {
+    child.kill();
+    child.ended();
+}
+
 /// From the release until the next client has the lock, if the head of the queue has `gone` before.
-async fn passed_over(rounds: usize, gone: impl Fn(&mut Child)) -> Vec<Duration> {
-    let server = Server::start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
+async fn passed_over(server: &Server, rounds: usize, gone: impl Fn(&mut Child)) -> Vec<Duration> {
+    let (one, other) = (connect(server).await, connect(server).await);
     let mut times = Vec::new();
     for _ in 0..rounds {
         let guard = fair_hold(&one.fair_lock("turn")).await;
-        let mut head = waiting_child(&server).await;
-        let lock = other.fair_lock("turn");
-        let waiting = waiter(&server, lock, |guard| (guard, Instant::now())).await;
+        let mut head = waiting_child(server).await;
+        let waiting = timed(server, other.fair_lock("turn")).await;
         gone(&mut head);
         let begun = Instant::now();
         release(guard).await;
         let (guard, held) = soon("the next", waiting).await.unwrap();
         times.push(held - begun);
-        head.kill();
-        head.ended();
+        end(&mut head);
         release(guard).await;
     }
     times.sort();
@@ -105,12 +103,8 @@ async fn a_killed_head_costs_the_others_next_to_nothing_and_a_frozen_one_the_gra
     const GRACE: Duration = Duration::from_secs(1);
     let (_, strict) = measured();
     let (kills, stops) = if strict { (300, 30) } else { (5, 1) };
-    let killed = passed_over(kills, |head| {
-        head.kill();
-        head.ended();
-    })
-    .await;
-    let frozen = passed_over(stops, |head| head.stop()).await;
+    let killed = passed_over(&Server::start(), kills, end).await;
+    let frozen = passed_over(&Server::start(), stops, |head| head.stop()).await;
     let (p50, p99) = (killed[kills / 2], killed[kills * 99 / 100]);
     println!("{kills} killed: p50 {p50:?}, p99 {p99:?}; {stops} frozen: {:?}", frozen[stops / 2]);
     assert!(p99 < if strict { ms(20) } else { ms(300) }, "{p99:?}");

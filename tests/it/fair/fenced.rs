@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use super::*;
+use crate::support::tokens::{assert_growing, next_token, open};
 
 type Turns = Arc<Mutex<Vec<(usize, FencingToken)>>>;
 
@@ -16,7 +17,7 @@ fn waiter(lock: FencedFairLock, number: usize, turns: &Turns) -> JoinHandle<()> 
     tokio::spawn(async move {
         let guard = lock.lock().await.expect("a turn");
         turns.lock().unwrap().push((number, guard.token()));
-        guard.unlock().await.expect("its release");
+        open(guard).await;
     })
 }
 
@@ -26,7 +27,7 @@ fn in_order(turns: &Turns, first: FencingToken, waiters: usize) -> FencingToken 
     let (numbers, tokens): (Vec<_>, Vec<_>) = turns.iter().copied().unzip();
     assert_eq!(numbers, (0..waiters).collect::<Vec<_>>());
     let all: Vec<FencingToken> = [first].into_iter().chain(tokens).collect();
-    assert!(all.is_sorted_by(|a, b| a < b), "{all:?}");
+    assert_growing(&all);
     all[waiters]
 }
 
@@ -37,13 +38,10 @@ pub(crate) async fn a_fenced_fair_lock_is_a_fenced_lock(setup: Setup) {
     let inner = lock.try_lock_now().await.unwrap().expect("a nested hold");
     assert_eq!(inner.token(), guard.token());
     assert!(client.fair_lock("fenced fair").try_lock_now().await.unwrap().is_none());
-    soon("unlocking", inner.unlock()).await.unwrap();
-    let token = guard.token();
-    soon("unlocking", guard.unlock()).await.unwrap();
-    let fenced = soon("locking", client.fenced_lock("fenced fair").lock()).await.unwrap();
-    assert!(fenced.token() > token, "one counter");
-    let token = fenced.token();
-    soon("unlocking", fenced.unlock()).await.unwrap();
+    open(inner).await;
+    let first = open(guard).await;
+    let token = next_token(&client.fenced_lock("fenced fair")).await;
+    assert!(token > first, "one counter");
     let short = lock.try_lock(ms(100), ms(300)).await.unwrap().expect("a free lock");
     assert!(short.token() > token);
     soon("the loss", short.lost()).await;
@@ -51,8 +49,7 @@ pub(crate) async fn a_fenced_fair_lock_is_a_fenced_lock(setup: Setup) {
 
 #[tokio::test]
 async fn tokens_grow_in_the_order_of_the_turns_of_two_clients() {
-    let server = Server::start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
+    let (server, [one, other]) = clients().await;
     let turns = Turns::default();
     let holder = fenced_hold(&one.fenced_fair_lock("turns")).await;
     let first = holder.token();
@@ -64,7 +61,7 @@ async fn tokens_grow_in_the_order_of_the_turns_of_two_clients() {
         apart().await;
     }
     assert_eq!(queue(&server, "turns").len(), 2);
-    soon("unlocking", holder.unlock()).await.unwrap();
+    open(holder).await;
     for task in tasks {
         soon("a turn", task).await.unwrap();
     }
@@ -84,18 +81,17 @@ async fn a_waiter_that_awaited_its_hand_off_leaves_no_place() {
     let waiting = tokio::spawn(async move { lock.lock().await });
     wait_until("a place", SOON, || queue(&server, "awaits").len() == 1).await;
     apart().await;
-    soon("unlocking", holder.unlock()).await.unwrap();
+    open(holder).await;
     let guard = soon("the hand-off", waiting).await.unwrap().unwrap();
     assert!(queue(&server, "awaits").is_empty());
-    soon("unlocking", guard.unlock()).await.unwrap();
+    open(guard).await;
 }
 
 #[tokio::test]
 async fn fair_and_fenced_fair_waiters_stand_in_one_queue() {
-    let server = Server::start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
+    let (_server, [one, other]) = clients().await;
     let order = Arc::new(Mutex::new(Vec::new()));
-    let holder = super::fair_hold(&one.fair_lock("both")).await;
+    let holder = fair_hold(&one.fair_lock("both")).await;
     let mut tasks = Vec::new();
     for (number, client) in [&one, &one, &other, &other, &one, &one].into_iter().enumerate() {
         let order = order.clone();
@@ -108,7 +104,7 @@ async fn fair_and_fenced_fair_waiters_stand_in_one_queue() {
             } else {
                 let guard = fenced.lock().await.expect("a turn");
                 order.lock().unwrap().push(number);
-                guard.unlock().await.expect("its release");
+                open(guard).await;
             }
         }));
         apart().await;
@@ -118,25 +114,6 @@ async fn fair_and_fenced_fair_waiters_stand_in_one_queue() {
         soon("a turn", task).await.unwrap();
     }
     assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5]);
-}
-
-#[tokio::test]
-async fn a_waiter_that_goes_in_its_turn_takes_no_token_and_no_lock_with_it() {
-    let server = Server::start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
-    let holder = fenced_hold(&one.fenced_fair_lock("goes")).await;
-    let turns = Turns::default();
-    let goes = waiter(other.fenced_fair_lock("goes"), 0, &turns);
-    wait_until("a place", SOON, || queue(&server, "goes").len() == 1).await;
-    apart().await;
-    let stays = waiter(one.fenced_fair_lock("goes"), 0, &turns);
-    apart().await;
-    let token = holder.token();
-    drop(holder);
-    goes.abort();
-    soon("a turn", stays).await.unwrap();
-    let turns = turns.lock().unwrap();
-    assert!(turns.last().is_some_and(|(_, last)| *last > token), "{turns:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -153,8 +130,7 @@ async fn in_a_cluster_the_token_is_in_the_slot_of_the_queue() {
             let places = || cluster.ask_at::<u64>(&name, &["ZCARD", &queue_keys(&name)[0]]);
             wait_until("a place", SOON, || places() == 1).await;
         }
-        let first = holder.token();
-        soon("unlocking", holder.unlock()).await.unwrap();
+        let first = open(holder).await;
         soon("a turn", waits).await.unwrap();
         in_order(&turns, first, 1);
     }

@@ -28,7 +28,7 @@ async fn turns_per_second(
     time: Duration,
     fair: bool,
 ) -> f64 {
-    let (turns, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (turns, over) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
     let mut all = Vec::new();
     for number in 0..tasks * clients.len() {
         let client = clients[number % clients.len()].clone();
@@ -57,29 +57,29 @@ async fn turns_per_second(
     rate
 }
 
+/// Turns per second of the plain lock, and of the fair one.
+async fn compared(clients: &[LockClient], tasks: usize, hold: Duration) -> (f64, f64) {
+    let (time, _) = measured();
+    let plain = turns_per_second(clients, tasks, hold, time, false).await;
+    let fair = turns_per_second(clients, tasks, hold, time, true).await;
+    let clients = clients.len();
+    println!("{clients} x {tasks} tasks, {hold:?}: {plain:.0} turns/s plain, {fair:.0} fair");
+    (plain, fair)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_process_has_most_turns_of_the_plain_lock() {
-    let server = Server::start();
-    let client = [connect(&server).await];
-    let (time, strict) = measured();
+    let (_server, client) = clients::<1>().await;
+    let (_, strict) = measured();
     for hold in [Duration::ZERO, ms(1)] {
-        let plain = turns_per_second(&client, 64, hold, time, false).await;
-        let fair = turns_per_second(&client, 64, hold, time, true).await;
-        println!("64 tasks, {hold:?}: {plain:.0} turns/s plain, {fair:.0} fair");
+        let (plain, fair) = compared(&client, 64, hold).await;
         assert!(fair > plain * if strict { 0.8 } else { 0.2 }, "{fair} of {plain}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn four_clients_with_sixteen_tasks_each() {
-    let server = Server::start();
-    let mut clients = Vec::new();
-    for _ in 0..4 {
-        clients.push(connect(&server).await);
-    }
-    let (time, _) = measured();
-    let plain = turns_per_second(&clients, 16, ms(1), time, false).await;
-    let fair = turns_per_second(&clients, 16, ms(1), time, true).await;
-    println!("4 x 16 tasks, 1 ms: {plain:.0} turns/s plain, {fair:.0} fair");
+    let (_server, clients) = clients::<4>().await;
+    let (_, fair) = compared(&clients, 16, ms(1)).await;
     assert!(fair > 50.0, "{fair}");
 }

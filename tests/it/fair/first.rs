@@ -16,34 +16,14 @@ async fn begin<T>(mut call: Pin<&mut impl Future<Output = T>>) {
     .await;
 }
 
-/// A client whose first request of a call can be held back on its way.
-struct Far {
-    server: Server,
-    proxy: Proxy,
-    client: LockClient,
-}
-
 impl Far {
-    async fn new() -> Self {
-        let server = Server::start();
-        let proxy = Proxy::new(&server);
-        let client = LockClient::builder().url(proxy.url(&server)).connect().await.unwrap();
-        Self { server, proxy, client }
-    }
-
-    fn lock(&self) -> FairLock {
-        self.client.fair_lock("first")
-    }
-
     /// A call whose first request is held back, and a younger one of a runtime and so a connection of
     /// its own, which waits.
-    async fn two(
-        &self,
-        lease: Duration,
-    ) -> (JoinHandle<Result<LockGuard, Error>>, JoinHandle<LockGuard>) {
+    pub(super) async fn two(&self, lease: Duration) -> [JoinHandle<LockGuard>; 2] {
         self.proxy.plan("EVALSHA", 1, Fault::HoldBack);
-        let (first, second) = (self.lock(), self.lock());
-        let first = tokio::spawn(async move { first.lock_with_lease(lease).await });
+        let [first, second] = [(); 2].map(|()| self.client.fair_lock("first"));
+        let first =
+            tokio::spawn(async move { first.lock_with_lease(lease).await.expect("a turn") });
         wait_until("its request", SOON, || self.proxy.held() == 1).await;
         apart().await;
         let second = tokio::task::spawn_blocking(move || {
@@ -53,32 +33,28 @@ impl Far {
         let subscribed = || self.server.ask::<Vec<String>>(&["PUBSUB", "CHANNELS", "*{first}:*"]);
         wait_until("a waiter", SOON, || subscribed().len() == 1).await;
         apart().await;
-        (first, second)
+        [first, second]
     }
 }
 
 #[tokio::test]
 async fn a_first_try_that_is_not_polled_again_keeps_the_lock_from_nobody_for_long() {
     for others in [false, true] {
-        let server = Server::start();
-        let (one, other) = (connect(&server).await, connect(&server).await);
+        let (server, [one, other]) = clients().await;
         let guard = fair_hold(&other.fair_lock("polled")).await;
         let lock = one.fair_lock("polled");
         let mut never = pin!(lock.lock());
         begin(never.as_mut()).await;
         wait_until("its place", SOON, || queue(&server, "polled").len() == 1).await;
         apart().await;
-        let second = waiter(&server, one.fair_lock("polled"), |guard| guard).await;
-        let third = if others {
-            Some(waiter(&server, other.fair_lock("polled"), |guard| guard).await)
-        } else {
-            None
-        };
+        let mut waiting = vec![waiter(&server, one.fair_lock("polled")).await];
+        if others {
+            waiting.push(waiter(&server, other.fair_lock("polled")).await);
+        }
         let begun = Instant::now();
         release(guard).await;
-        release(soon("the second", second).await.unwrap()).await;
-        if let Some(third) = third {
-            release(soon("the third", third).await.unwrap()).await;
+        for call in waiting {
+            release(soon("a turn", call).await.unwrap()).await;
         }
         // The grace is a second.
         assert!(passed(begun) < ms(1_500), "{:?}", passed(begun));
@@ -89,48 +65,16 @@ async fn a_first_try_that_is_not_polled_again_keeps_the_lock_from_nobody_for_lon
 }
 
 #[tokio::test]
-async fn a_first_try_without_an_answer_keeps_the_lock_from_nobody_for_long() {
-    let far = Far::new().await;
-    let guard = fair_hold(&connect(&far.server).await.fair_lock("first")).await;
-    let (first, second) = far.two(MINUTE).await;
-    let begun = Instant::now();
-    release(guard).await;
-    let guard = soon("the second", second).await.unwrap();
-    assert!(passed(begun) < ms(1_500), "{:?}", passed(begun));
-    far.proxy.let_go();
-    release(guard).await;
-    release(soon("the first", first).await.unwrap().unwrap()).await;
-    nothing_is_left(&far.server).await;
-}
-
-#[tokio::test]
-async fn a_lock_is_not_handed_off_past_a_call_in_its_first_try() {
-    let far = Far::new().await;
-    let guard = fair_hold(&far.lock()).await;
-    let (first, second) = far.two(MINUTE).await;
-    // Its release comes behind the request.
-    drop(guard);
-    apart().await;
-    assert!(!second.is_finished(), "handed off past the first");
-    far.proxy.let_go();
-    let guard = soon("the first", first).await.unwrap().unwrap();
-    assert!(!second.is_finished());
-    release(guard).await;
-    release(soon("the second", second).await.unwrap()).await;
-    nothing_is_left(&far.server).await;
-}
-
-#[tokio::test]
 async fn a_grant_to_a_first_try_has_the_next_waiter_ask_for_a_place() {
     let far = Far::new().await;
     // So that the connection is there.
-    release(fair_hold(&far.lock()).await).await;
-    let (first, second) = far.two(ms(400)).await;
+    release(fair_hold(&far.client.fair_lock("first")).await).await;
+    let [first, second] = far.two(ms(400)).await;
     assert!(!second.is_finished() && !far.server.exists("first"));
     let begun = Instant::now();
     far.proxy.let_go();
     // It has the lock for longer than its lease.
-    let kept = soon("the first", first).await.unwrap().unwrap();
+    let kept = soon("the first", first).await.unwrap();
     let guard = soon("the second", second).await.unwrap();
     assert!(passed(begun) < ms(900), "{:?}", passed(begun));
     drop(kept);
@@ -144,7 +88,7 @@ async fn a_nested_call_has_nothing_to_do_with_the_place_of_a_waiter() {
     let client = connect(&server).await;
     let lock = client.fair_lock("nested");
     let guard = fair_hold(&lock).await;
-    let waiting = waiter(&server, client.fair_lock("nested"), |guard| guard).await;
+    let waiting = waiter(&server, client.fair_lock("nested")).await;
     let before = server.calls("evalsha");
     let nested = fair_hold(&lock).await;
     apart().await;

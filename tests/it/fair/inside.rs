@@ -40,88 +40,51 @@ async fn a_crowd_of_one_client_has_its_turns_in_order_and_asks_redis_for_few() {
 
 #[tokio::test]
 async fn hand_offs_end_where_a_waiter_of_another_client_came_between() {
-    let server = Server::start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
-    let order = Arc::new(Mutex::new(Vec::new()));
-    let guard = fair_hold(&one.fair_lock("ends")).await;
-    let mut tasks = Vec::new();
-    for (number, client) in [&one, &one, &other, &one, &other, &other, &one].into_iter().enumerate()
-    {
-        let order = order.clone();
-        let then = move |guard: LockGuard| {
-            order.lock().unwrap().push(number);
-            drop(guard);
-        };
-        tasks.push(waiter(&server, client.fair_lock("ends"), then).await);
-    }
-    release(guard).await;
-    for task in tasks {
-        soon("a turn", task).await.unwrap();
-    }
-    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4, 5, 6]);
+    let (server, [one, other]) = clients().await;
+    let order = order_of(&server, [&one, &other], &[0, 0, 1, 0, 1, 1, 0]).await;
+    assert_eq!(order, [0, 1, 2, 3, 4, 5, 6]);
     nothing_is_left(&server).await;
 }
 
 #[tokio::test]
 async fn a_waiter_that_came_after_what_is_known_is_not_handed_the_lock_before_others() {
-    let server = Server::start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
+    let (server, [one, other]) = clients().await;
     // Redis says so early that nobody waits elsewhere.
     let guard = fair_hold(&one.fair_lock("stale")).await;
-    let first = waiter(&server, one.fair_lock("stale"), |guard| guard).await;
-    let second = waiter(&server, other.fair_lock("stale"), |guard| guard).await;
-    let third = waiter(&server, one.fair_lock("stale"), |guard| guard).await;
+    let first = waiter(&server, one.fair_lock("stale")).await;
+    let second = waiter(&server, other.fair_lock("stale")).await;
+    let third = waiter(&server, one.fair_lock("stale")).await;
     let begun = Instant::now();
     release(guard).await;
     let guard = soon("the first", first).await.unwrap();
     assert!(passed(begun) < ms(500), "{:?}", passed(begun));
     release(guard).await;
-    let guard = soon("the second", second).await.unwrap();
-    assert!(!third.is_finished());
-    release(guard).await;
-    release(soon("the third", third).await.unwrap()).await;
-    nothing_is_left(&server).await;
+    take_turns(&server, [second, third]).await;
 }
 
 #[tokio::test]
 async fn a_lock_that_stays_for_a_while_goes_to_the_first_in_the_order_when_that_ends() {
-    for others_first in [false, true] {
-        let server = Server::start();
-        let (one, other) = (connect(&server).await, connect(&server).await);
-        let lock = one.fair_lock("stays");
-        let guard = fair_hold(&lock).await;
+    for waiters in [&[0, 1][..], &[1, 0], &[1]] {
+        let (server, clients) = clients::<2>().await;
+        let guard = fair_hold(&clients[0].fair_lock("stays")).await;
         let stays = Instant::now();
         guard.hold_at_least(ms(600));
-        let (first, second) = if others_first { (&other, &one) } else { (&one, &other) };
-        let first = waiter(&server, first.fair_lock("stays"), |guard| guard).await;
-        let second = waiter(&server, second.fair_lock("stays"), |guard| guard).await;
+        let mut waiting = Vec::new();
+        for client in waiters {
+            waiting.push(waiter(&server, clients[*client].fair_lock("stays")).await);
+        }
         apart().await;
         release(guard).await;
-        assert!(queue(&server, "stays").len() == 2 && !first.is_finished());
+        assert_eq!(queue(&server, "stays").len(), waiters.len());
+        let first = waiting.remove(0);
+        assert!(!first.is_finished());
         let guard = soon("the first", first).await.unwrap();
         let after = stays.elapsed();
         assert!((ms(590)..ms(1_100)).contains(&after), "{after:?}");
-        assert!(!second.is_finished());
+        assert!(waiting.iter().all(|second| !second.is_finished()));
         release(guard).await;
-        release(soon("the second", second).await.unwrap()).await;
-        nothing_is_left(&server).await;
+        take_turns(&server, waiting).await;
     }
-}
-
-#[tokio::test]
-async fn another_client_comes_when_a_lock_that_stays_for_a_while_is_free() {
-    let server = Server::start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
-    let guard = fair_hold(&one.fair_lock("alone")).await;
-    let stays = Instant::now();
-    guard.hold_at_least(ms(400));
-    let waiting = waiter(&server, other.fair_lock("alone"), |guard| guard).await;
-    release(guard).await;
-    let guard = soon("its turn", waiting).await.unwrap();
-    let after = stays.elapsed();
-    assert!((ms(390)..ms(1_000)).contains(&after), "{after:?}");
-    release(guard).await;
-    nothing_is_left(&server).await;
 }
 
 /// The order in which these waiters, each of one of two clients, have a lock that the first client has.
@@ -135,7 +98,7 @@ async fn order_of(server: &Server, clients: [&LockClient; 2], waiters: &[usize])
             order.lock().unwrap().push(number);
             drop(guard);
         };
-        tasks.push(waiter(server, clients[*client].fair_lock("turns"), then).await);
+        tasks.push(waiter_then(server, clients[*client].fair_lock("turns"), then).await);
     }
     release(guard).await;
     for task in tasks {
@@ -163,10 +126,10 @@ async fn after_its_turn_a_client_leaves_the_lock_to_older_waiters_of_others() {
     let other = connect(&server).await;
     let one = LockClient::builder().url(server.url()).fair_turn(TURN).connect().await.unwrap();
     let guard = fair_hold(&one.fair_lock("after")).await;
-    let older = waiter(&server, other.fair_lock("after"), |guard| guard).await;
+    let older = waiter(&server, other.fair_lock("after")).await;
     let mut younger = Vec::new();
     for _ in 0..3 {
-        younger.push(waiter(&server, one.fair_lock("after"), |guard| guard).await);
+        younger.push(waiter(&server, one.fair_lock("after")).await);
     }
     release(guard).await;
     let begun = Instant::now();

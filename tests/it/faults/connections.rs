@@ -4,11 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::prelude::*;
-
-async fn connect(options: LockClientBuilder) -> LockClient {
-    soon("connecting", options.connect()).await.expect("connecting")
-}
+use super::*;
 
 /// From now on the server takes no new connection.
 fn take_no_more(server: &Server) {
@@ -20,17 +16,15 @@ fn take_no_more(server: &Server) {
 async fn w16_a_client_needs_no_more_connections_than_it_has_made_when_it_connects() {
     let _quiet = machine::quiet();
     let server = Server::start();
-    let client = connect(LockClient::builder().url(server.url()).watchdog_timeout(ms(600))).await;
+    let client = client_with(server.url(), ms(600)).await;
     take_no_more(&server);
     let guard = hold(&client.lock("full")).await;
     renewed(&guard).await;
     renewed(&guard).await;
     // Subscribed, and woken.
-    let lock = client.lock("full");
-    let waiting = tokio::spawn(async move { lock.lock().await });
-    wait_until("a waiter", SOON, || server.subscribers("full") > 0).await;
+    let waiting = parked(&server, &client, "full").await;
     release(guard).await;
-    release(soon("the next", waiting).await.expect("no panic").expect("the lock")).await;
+    has_its_turn(waiting).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -39,7 +33,7 @@ async fn w16_the_connection_that_waits_for_replicas_is_there_from_the_start() {
     let replicated = Replicated::start(1);
     let server = replicated.primary();
     let options = LockClient::builder().url(server.url()).replicas(1, ms(1_000));
-    let client = connect(options).await;
+    let client = soon("connecting", options.connect()).await.expect("connecting");
     take_no_more(server);
     release(hold(&client.lock("full")).await).await;
 }
@@ -49,7 +43,7 @@ async fn w16_in_a_cluster_every_node_has_its_connections_from_the_start() {
     let _quiet = machine::quiet();
     let cluster = Cluster::start();
     let options = LockClient::builder().cluster(cluster.urls()).watchdog_timeout(ms(600));
-    let client = connect(options).await;
+    let client = soon("connecting", options.connect()).await.expect("connecting");
     for node in cluster.nodes() {
         take_no_more(node);
     }
@@ -65,7 +59,7 @@ async fn w16_in_a_cluster_every_node_has_its_connections_from_the_start() {
     for guard in guards {
         release(guard).await;
     }
-    release(soon("the waiter", waiting).await.expect("no panic").expect("the lock")).await;
+    has_its_turn(waiting).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -73,7 +67,8 @@ async fn w28_connections_that_are_cut_as_soon_as_they_answer_are_made_ever_more_
     let _quiet = machine::quiet();
     let server = Arc::new(Server::start());
     let network = Network::new(&server, Distance::default());
-    let client = connect(LockClient::builder().url(network.url(&server))).await;
+    let connecting = LockClient::connect(network.url(&server));
+    let client = soon("connecting", connecting).await.expect("connecting");
     let limit = "pubsub 64 64 1";
     server.ask::<()>(&["CONFIG", "SET", "client-output-buffer-limit", limit]);
     // Each message is too long for the first buffer of a connection, and all the others count.
@@ -101,6 +96,5 @@ async fn w28_connections_that_are_cut_as_soon_as_they_answer_are_made_ever_more_
     assert!(early <= 100 && late <= 100, "more than 50 a second: {early}, {late}");
     assert!(late < early, "the pause does not grow: {early}, {late}");
     // A waiter who hears nothing goes by the holder's lease.
-    let guard = soon("the lock", waiting).await.expect("no panic").expect("the lock");
-    release(guard).await;
+    has_its_turn(waiting).await;
 }

@@ -1,6 +1,6 @@
 //! A hash whose field is not an owner, or that has more than one field, is not a lock (W18).
 
-use crate::prelude::*;
+use super::*;
 
 /// More fields than fit a compact encoding.
 const LARGE: usize = 20_000;
@@ -50,7 +50,7 @@ fn is_not_a_lock(what: &str, error: Option<Error>) {
     assert_eq!(error.outcome(), Outcome::NotExecuted, "{what}: {error}");
 }
 
-/// Every call of a lock and of a fenced lock, each of which has to say so.
+/// Every call of a lock, each of which has to say so.
 macro_rules! every_call_refuses {
     ($lock:expr, $what:expr) => {{
         let (lock, what) = (&$lock, $what);
@@ -77,27 +77,18 @@ async fn w18_a_hash_that_is_not_a_lock_is_refused_by_every_call_and_stays_as_it_
         let listener = Listener::new(&server, &channel("hash"));
         every_call_refuses!(client.lock("hash"), what);
         every_call_refuses!(client.fenced_lock("hash"), what);
+        every_call_refuses!(client.fair_lock("hash"), what);
         assert!(state(&server, "hash") == before, "{what}: it was changed");
         assert!(!server.exists("redisson_lock_token:{hash}"), "{what}: a token was counted");
         assert!(listener.heard(&server).is_empty(), "{what}: a release was published");
-        server.ask::<()>(&["DEL", "hash"]);
-        // The client does not remember it: the name works.
-        assert!(is_free(&client, "hash").await, "{what}");
-    }
-}
-
-#[tokio::test]
-async fn w18_the_lease_of_a_hash_that_is_not_a_lock_is_not_changed() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    for (what, fields) in hashes() {
-        put(&server, "hash", &fields);
         // No lease here is that long, and no test.
         server.ask::<()>(&["PEXPIRE", "hash", "3600000"]);
         every_call_refuses!(client.lock("hash"), what);
         let left = server.pttl("hash");
         assert!((3_000_000..=3_600_000).contains(&left), "{what}: {left} ms");
         server.ask::<()>(&["DEL", "hash"]);
+        // The client does not remember it: the name works.
+        assert!(is_free(&client, "hash").await, "{what}");
     }
 }
 
@@ -163,8 +154,7 @@ async fn ask(client: &LockClient, name: &str) -> Option<Error> {
 #[tokio::test]
 async fn w18_a_hash_in_the_place_of_a_held_lock_costs_the_hold_and_stays_as_it_is() {
     let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(600));
-    let client = soon("connecting", builder.connect()).await.expect("connecting");
+    let client = client_with(server.url(), ms(600)).await;
     for (what, fields) in hashes() {
         let (renewed, released) = (client.lock("renewed"), client.lock("released"));
         let (kept, given_back) =
@@ -179,7 +169,7 @@ async fn w18_a_hash_in_the_place_of_a_held_lock_costs_the_hold_and_stays_as_it_i
         assert_eq!(error.kind(), ErrorKind::Lost, "{what}: {error}");
         soon("the renewal", kept.lost()).await;
         drop(kept);
-        wait_until("the release", crate::support::SOON, || client_is_idle(&server)).await;
+        wait_until("the release", SOON, || client_is_idle(&server)).await;
         assert!(["renewed", "released"].map(|key| state(&server, key)) == before, "{what}");
         server.ask::<()>(&["DEL", "renewed", "released"]);
     }
@@ -189,20 +179,18 @@ async fn w18_a_hash_in_the_place_of_a_held_lock_costs_the_hold_and_stays_as_it_i
 #[tokio::test]
 async fn w18_a_held_lock_that_got_another_field_is_lost_and_stays_as_it_is() {
     let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(900));
-    let client = soon("connecting", builder.connect()).await.expect("connecting");
+    let client = client_with(server.url(), ms(900)).await;
     let names = ["renewed", "unlocked", "dropped", "handed", "nested"];
-    let locks = names.map(|name| client.lock(name));
-    let kept = hold(&locks[0]).await;
-    let mut guards = Vec::new();
-    for lock in &locks[1..] {
-        guards.push(lock.lock_with_lease(MINUTE).await.expect("the lock"));
-    }
-    let nested = locks[4].lock_with_lease(MINUTE).await.expect("a nested hold");
+    let [renewed, unlocked, dropped, handed, nested] = names.map(|name| client.lock(name));
+    let take = async |lock: &Lock| lock.lock_with_lease(MINUTE).await.expect("the lock");
+    let kept = hold(&renewed).await;
+    let (unlocked, dropped, handed) =
+        (take(&unlocked).await, take(&dropped).await, take(&handed).await);
+    let (_outer, nested) = (take(&nested).await, take(&nested).await);
     let next = client.lock("handed");
     let waiter = tokio::spawn(async move { next.try_lock(MINUTE, MINUTE).await });
-    wait_until("a waiter", crate::support::SOON, || server.subscribers("handed") == 1).await;
-    wait_until("its last question", crate::support::SOON, || client_is_idle(&server)).await;
+    wait_until("a waiter", SOON, || server.subscribers("handed") == 1).await;
+    wait_until("its last question", SOON, || client_is_idle(&server)).await;
     for name in names {
         server.ask::<()>(&["HSET", name, "another", "1"]);
         server.ask::<()>(&["PERSIST", name]);
@@ -212,20 +200,20 @@ async fn w18_a_held_lock_that_got_another_field_is_lost_and_stays_as_it_is() {
 
     soon("the renewal", kept.lost()).await;
     drop(kept);
-    let _outer = guards.pop();
-    let error = soon("unlocking", nested.unlock()).await.expect_err("a lost lock");
-    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
-    let handed = soon("unlocking", guards.pop().expect("a guard").unlock()).await;
-    assert_eq!(handed.expect_err("a lost lock").kind(), ErrorKind::Lost);
-    drop(guards.pop());
-    let unlocked = soon("unlocking", guards.pop().expect("a guard").unlock()).await;
-    assert_eq!(unlocked.expect_err("a lost lock").kind(), ErrorKind::Lost);
+    let is_lost = async |guard: LockGuard| {
+        let error = soon("unlocking", guard.unlock()).await.expect_err("a lost lock");
+        assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    };
+    is_lost(nested).await;
+    is_lost(handed).await;
+    drop(dropped);
+    is_lost(unlocked).await;
     // The lock came to the waiter first, and was lost then; or the waiter asked for itself.
     match soon("the waiter", waiter).await.expect("no panic") {
         Ok(guard) => soon("its loss", guard.expect("no time-out").lost()).await,
         Err(error) => assert_eq!(error.kind(), ErrorKind::NotALock, "{error}"),
     }
-    wait_until("the release", crate::support::SOON, || client_is_idle(&server)).await;
+    wait_until("the release", SOON, || client_is_idle(&server)).await;
     assert!(names.map(dump) == before, "a hash that is not a lock was changed");
     server.ask::<()>(&["FLUSHALL"]);
 }

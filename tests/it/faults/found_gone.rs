@@ -1,10 +1,10 @@
-//! A request that finds the key gone wakes the waiters of its client (W20). The key was deleted by
-//! hand and nothing was published, so nothing else wakes them before the lease could have ended.
+//! A request that finds the key gone wakes the waiters of its client (W20; a hand-off does so in
+//! `hand_off/lost.rs`). The key was deleted by hand and nothing was published, so nothing else wakes
+//! them before the lease could have ended.
 
-use std::cell::Cell;
 use std::time::Instant;
 
-use crate::prelude::*;
+use super::*;
 
 /// Much longer than a round trip, and much shorter than the lease of a holder.
 const AT_ONCE: Duration = Duration::from_secs(2);
@@ -66,33 +66,25 @@ async fn w20_a_renewal_that_finds_the_key_gone_wakes_a_waiter() {
 async fn w20_a_release_that_finds_the_key_gone_wakes_a_waiter() {
     // Without hand-offs a release goes to Redis.
     let scene = scene(ms(30_000), 0).await;
-    for (name, dropped) in [("unlocked", false), ("dropped", true)] {
-        let guard = scene.client.lock(name).lock_with_lease(MINUTE).await.expect("the lock");
+    for name in ["unlocked", "dropped", "unlocked in part"] {
+        let lock = scene.client.lock(name);
+        let mut guards = vec![lock.lock_with_lease(MINUTE).await.expect("the lock")];
+        if name == "unlocked in part" {
+            guards.push(lock.lock_with_lease(MINUTE).await.expect("a nested hold"));
+        }
         let waiter = scene.parked(name).await;
         scene.delete(name);
         let begun = Instant::now();
-        if dropped {
+        let guard = guards.pop().expect("a guard");
+        if name == "dropped" {
             drop(guard);
         } else {
             let error = soon("unlocking", guard.unlock()).await.expect_err("a lost lock");
-            assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+            assert_eq!(error.kind(), ErrorKind::Lost, "{name}: {error}");
         }
         is_woken(waiter, begun).await;
+        assert!(guards.iter().all(LockGuard::is_lost), "{name}");
     }
-}
-
-#[tokio::test]
-async fn w20_a_partial_release_that_finds_the_key_gone_wakes_a_waiter() {
-    let scene = scene(ms(30_000), 0).await;
-    let lock = scene.client.lock("gone");
-    let outer = lock.lock_with_lease(MINUTE).await.expect("the lock");
-    let inner = lock.lock_with_lease(MINUTE).await.expect("the lock");
-    let waiter = scene.parked("gone").await;
-    scene.delete("gone");
-    let begun = Instant::now();
-    soon("unlocking", inner.unlock()).await.expect_err("a lost lock");
-    is_woken(waiter, begun).await;
-    assert!(outer.is_lost());
 }
 
 #[tokio::test]
@@ -109,35 +101,4 @@ async fn w20_a_nested_hold_that_finds_the_key_gone_wakes_a_waiter() {
     assert!(outer.is_lost());
     std::mem::forget(first);
     is_woken(waiter, begun).await;
-}
-
-#[tokio::test]
-async fn w20_a_hand_off_that_finds_the_key_gone_wakes_the_next_waiter() {
-    let scene = scene(ms(30_000), 100).await;
-    let guard = scene.client.lock("gone").lock_with_lease(MINUTE).await.expect("the lock");
-    let next = scene.parked("gone").await;
-    let last = {
-        let lock = scene.client.lock("gone");
-        tokio::spawn(async move { hold(&lock).await })
-    };
-    tokio::task::yield_now().await;
-    scene.delete("gone");
-    let begun = Instant::now();
-    let error = soon("unlocking", guard.unlock()).await.expect_err("a lost lock");
-    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
-    let served = Cell::new(false);
-    let next = async {
-        let guard = soon("the next has it", next).await.expect("a guard");
-        // If its task ran late, it had learned of the loss by then, and waited again behind the last.
-        if !served.get() {
-            soon("the guard learns of the loss", guard.lost()).await;
-        }
-    };
-    let last = async {
-        let guard = soon("the last has it", last).await.expect("a guard");
-        assert!(passed(begun) < AT_ONCE, "after {:?}", passed(begun));
-        served.set(true);
-        release(guard).await;
-    };
-    tokio::join!(next, last);
 }

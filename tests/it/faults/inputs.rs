@@ -1,14 +1,14 @@
-//! Rows I: inputs and scale; and row T7, which is about names. Single leases, waits and names that
-//! are odd are in `bad_input.rs`, losing a lock and locking it again is in `loss.rs`.
+//! Rows I: inputs and scale; and row T7, which is about names. Waits and names that are odd are in
+//! `bad_input.rs`, losing a lock and locking it again is in `loss.rs`, the memory of a waiter in
+//! `tests/allocations.rs`.
 
 use std::cell::RefCell;
 use std::time::Instant;
 
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::test_runner::{Config, TestRunner};
-use tokio::runtime::{self, Runtime};
 
-use crate::prelude::*;
+use super::*;
 
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
@@ -33,10 +33,6 @@ fn names() -> impl Strategy<Value = String> {
         "[\\r\\n\\x00 *$]{1,4}",
         any::<String>(),
     ]
-}
-
-fn runtime() -> Runtime {
-    runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
 /// Many cases, one after the other.
@@ -86,49 +82,14 @@ fn i1_any_lease_is_refused_before_any_io_or_rounded_up_and_has_an_end() {
     assert_eq!(server.holds("held"), [(outer.owner().to_owned(), 1)].into());
 }
 
-#[test]
-fn i2_any_wait_tries_once_or_parks_and_overflows_nothing() {
-    let (server, runtime) = (Server::start(), runtime());
-    let proxy = Proxy::new(&server);
-    // A client that never parks, so that nothing but what a case sends is on its connections.
-    let calm = runtime.block_on(LockClient::connect(proxy.url(&server))).expect("a server");
-    let client = runtime.block_on(connect(&server));
-    let (free, busy, once) = (client.lock("free"), client.lock("busy"), calm.lock("busy"));
-    server.hold_by_hand("busy", "somebody:1", 60 * MINUTE);
-    runtime.block_on(once.try_lock_now()).expect("an answer");
-    check(&runtime, durations(), async |wait| {
-        let guard = soon("a free lock", free.try_lock(wait, MINUTE)).await.expect("an answer");
-        release(guard.expect("a free lock")).await;
-        if wait.is_zero() {
-            proxy.forget_commands();
-            assert!(once.try_lock(wait, MINUTE).await.expect("an answer").is_none());
-            assert_eq!(proxy.commands(), [("EVALSHA".to_owned(), 1)].into());
-            return;
-        }
-        let start = Instant::now();
-        let limit = if wait < ms(5) { SOON } else { ms(5) };
-        match tokio::time::timeout(limit, busy.try_lock(wait, MINUTE)).await {
-            Ok(taken) => {
-                assert!(taken.expect("an answer").is_none());
-                assert!(start.elapsed() >= wait, "it gave up after {:?}", start.elapsed());
-            }
-            Err(_) => assert!(limit < SOON, "{wait:?} does not end"),
-        }
-    });
-    // Waits that were dropped half-way have left nothing.
-    block_until("no subscription", SOON, || server.subscribers("busy") == 0);
-    assert_eq!(server.holds("busy"), [("somebody:1".to_owned(), 1)].into());
-}
-
 #[tokio::test]
 async fn i3_two_names_with_one_channel_wake_each_other_and_nothing_worse() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let client = LockClient::connect(proxy.url(&server)).await.expect("a server");
-    let names = ["a", "{a}"];
-    assert_eq!(channel(names[0]), channel(names[1]));
-    for freed in [0, 1] {
-        let waiters = names.map(|name| {
+    assert_eq!(channel("a"), channel("{a}"));
+    for names in [["a", "{a}"], ["{a}", "a"]] {
+        let [first, second] = names.map(|name| {
             server.hold_by_hand(name, "somebody:1", MINUTE);
             let lock = client.lock(name);
             // A lease that is not renewed: what is sent then is the looks alone.
@@ -137,36 +98,16 @@ async fn i3_two_names_with_one_channel_wake_each_other_and_nothing_worse() {
         wait_until("a subscription", SOON, || server.subscribers("a") == 1).await;
         proxy.settled(ms(200)).await;
         proxy.forget_commands();
-        server.free_by_hand(names[freed]);
-        let [mut first, mut second] = waiters;
-        if freed == 1 {
-            std::mem::swap(&mut first, &mut second);
-        }
+        server.free_by_hand(names[0]);
         let guard = soon("the one whose lock is free", first).await.expect("a turn");
         // Woken, too, and refused: its lock is another one. The release would wake it again.
         wait_until("both to look", SOON, || proxy.sent("EVALSHA") >= 2).await;
         release(guard).await;
         assert!(!second.is_finished());
-        server.free_by_hand(names[1 - freed]);
+        server.free_by_hand(names[1]);
         release(soon("the other", second).await.expect("a turn")).await;
     }
     assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
-}
-
-#[tokio::test]
-async fn i3_a_name_of_a_megabyte_is_locked_waited_for_and_handed_off() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    for name in ["x".repeat(1 << 20), format!("{{tag}}\r\n\0{}", "{}".repeat(1 << 19))] {
-        let guard = hold(&client.lock(&name)).await;
-        assert_eq!(server.ask::<Vec<String>>(&["KEYS", "*"]), [name.as_str()]);
-        let lock = client.lock(&name);
-        let waiter = tokio::spawn(async move { lock.lock().await.expect("a turn") });
-        wait_until("a subscription", SOON, || server.subscribers(&name) == 1).await;
-        release(guard).await;
-        release(soon("the waiter", waiter).await.expect("a turn")).await;
-        assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
-    }
 }
 
 /// A cluster of one node: it refuses what would have to go to two.
@@ -228,10 +169,11 @@ fn t7_no_command_of_a_lock_of_any_name_touches_two_slots() {
 async fn i9_a_renewal_that_a_release_overtakes_brings_nothing_back() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
-    let builder = LockClient::builder().url(proxy.url(&server)).watchdog_timeout(ms(3_000));
-    let client = builder.connect().await.expect("a server");
+    let client = client_with(proxy.url(&server), ms(3_000)).await;
     let lock = client.lock("lock");
-    for successor in [None, Some("another"), Some("the same")] {
+    // Whoever has the lock by then, with a lease that a renewal would change.
+    let other = client.lock("lock");
+    for (successor, is_same) in [(None, false), (Some(&other), false), (Some(&lock), true)] {
         let guard = hold(&lock).await;
         renewed(&guard).await;
         let faults = proxy.faults();
@@ -239,26 +181,20 @@ async fn i9_a_renewal_that_a_release_overtakes_brings_nothing_back() {
         wait_until("a renewal on its way", SOON, || proxy.faults() > faults).await;
         release(guard).await;
         assert!(!server.exists("lock"));
-        // Whoever has the lock by then, with a lease that a renewal would change.
-        let other = client.lock("lock");
         let next = match successor {
-            Some("another") => Some(other.lock_with_lease(ms(1_500)).await.expect("the lock")),
-            Some(_) => Some(lock.lock_with_lease(ms(1_500)).await.expect("the lock")),
+            Some(next) => Some(next.lock_with_lease(ms(1_500)).await.expect("the lock")),
             None => None,
         };
         server.reset_stats();
         proxy.let_go();
         wait_until("the renewal", SOON, || server.calls("evalsha") > 0).await;
-        match next {
-            None => assert!(!server.exists("lock"), "a renewal made a lock"),
-            Some(next) => {
-                // The same owner's new hold is not told from its old one, and lives on.
-                assert!(successor == Some("the same") || server.pttl("lock") <= 1_500);
-                assert!(!next.is_lost());
-                release(next).await;
-                assert!(!server.exists("lock"));
-            }
+        if let Some(next) = next {
+            // The same owner's new hold is not told from its old one, and lives on.
+            assert!(is_same || server.pttl("lock") <= 1_500);
+            assert!(!next.is_lost());
+            release(next).await;
         }
+        assert!(!server.exists("lock"), "a renewal made a lock");
     }
 }
 
@@ -271,8 +207,7 @@ async fn i7_thousands_of_locks_are_renewed_in_few_commands_none_of_them_long() {
     const TASKS: usize = 8;
     let lease = ms(24_000);
     let server = Server::start_with(&["--slowlog-log-slower-than", "5000"]);
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(lease);
-    let client = builder.connect().await.expect("a server");
+    let client = client_with(server.url(), lease).await;
     let tasks = (0..TASKS).map(|task| {
         let client = client.clone();
         tokio::spawn(async move {
@@ -318,32 +253,21 @@ async fn i7_thousands_of_locks_are_renewed_in_few_commands_none_of_them_long() {
     println!("freed in {:?}", start.elapsed());
 }
 
-const CROWD: u64 = 10_000;
-
-/// All of them parked on one name, which somebody else holds.
-async fn crowd(server: &Server, client: &LockClient) -> Vec<JoinHandle<()>> {
+#[tokio::test]
+async fn i6_ten_thousand_waiters_are_all_served_with_less_than_a_command_for_each() {
+    const CROWD: u64 = 10_000;
+    let _busy = machine::busy();
+    let server = Server::start();
+    let client = connect(&server).await;
     server.hold_by_hand("crowd", "somebody:1", 60 * MINUTE);
     let waiter = || {
         let lock = client.lock("crowd");
-        tokio::spawn(async move {
-            let guard = lock.lock().await.expect("a turn");
-            // Boxed, because the crowd is there to be measured while it waits.
-            Box::pin(release(guard)).await;
-        })
+        tokio::spawn(async move { release(lock.lock().await.expect("a turn")).await })
     };
     let mut waiters = vec![waiter()];
     // The others find a line to stand in, and ask Redis nothing.
     wait_until("a subscription", SOON, || server.subscribers("crowd") == 1).await;
     waiters.extend((1..CROWD).map(|_| waiter()));
-    waiters
-}
-
-#[tokio::test]
-async fn i6_ten_thousand_waiters_are_all_served_with_less_than_a_command_for_each() {
-    let _busy = machine::busy();
-    let server = Server::start();
-    let client = connect(&server).await;
-    let waiters = crowd(&server, &client).await;
     tokio::task::yield_now().await;
     server.reset_stats();
     let start = Instant::now();
@@ -355,27 +279,4 @@ async fn i6_ten_thousand_waiters_are_all_served_with_less_than_a_command_for_eac
     println!("{commands} commands, {:?}", start.elapsed());
     assert!(commands <= CROWD, "{commands} commands for {CROWD} turns");
     assert!(!server.exists("crowd"));
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn i6_a_parked_waiter_costs_little_memory() {
-    // What the allocator says, which is less and never wavers, is in tests/allocations.
-    const MOST: u64 = 2 * 1024;
-    child::alone("faults::inputs::i6_a_parked_waiter_costs_little_memory", || {
-        let server = Server::start();
-        runtime().block_on(async {
-            let client = connect(&server).await;
-            let before = child::resident();
-            let waiters = crowd(&server, &client).await;
-            turns(1).await;
-            let each = (child::resident() - before) / CROWD;
-            println!("{each} bytes a waiter");
-            assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
-            waiters.iter().for_each(JoinHandle::abort);
-            join_all(waiters).await;
-            assert!(each <= MOST, "{each} bytes a waiter");
-            server.free_by_hand("crowd");
-        });
-    });
 }

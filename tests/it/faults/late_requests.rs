@@ -4,10 +4,9 @@
 mod matrix;
 mod servers;
 
-use tokio::runtime::Builder;
 use tokio::task::spawn_blocking;
 
-use crate::prelude::*;
+use super::*;
 
 const COMMAND_TIMEOUT: Duration = ms(300);
 
@@ -24,8 +23,7 @@ async fn scene(rules: &[&str]) -> Scene {
     let user = ["ACL", "SETUSER", "user", "on", ">p", "~*", "&*", "+@all"];
     server.ask::<()>(&[&user, rules].concat());
     let url = format!("redis://user:p@127.0.0.1:{}/", proxy.port());
-    let builder = LockClient::builder().url(url).command_timeout(COMMAND_TIMEOUT);
-    let client = soon("connecting", builder.connect()).await.expect("connecting");
+    let client = impatient(url, COMMAND_TIMEOUT).await;
     release(hold(&client.lock("warm-up")).await).await;
     Scene { server, proxy, client }
 }
@@ -76,8 +74,7 @@ async fn n6_a_call_in_a_batch_that_was_dropped_and_held_up_does_not_free_a_later
     // Another runtime has another connection, on which nothing is held up.
     let handle = locks.clone();
     let again = move || {
-        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async {
+        runtime().block_on(async {
             loop {
                 // While the undo is under way the handle has to wait.
                 if let Ok(guard) = handle[3].lock().await {

@@ -4,16 +4,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use crate::prelude::*;
+use super::*;
 
-async fn client_with(url: String, watchdog_timeout: Duration) -> LockClient {
-    let builder = LockClient::builder().url(url).watchdog_timeout(watchdog_timeout);
-    soon("connecting", builder.connect()).await.expect("connecting")
-}
-
-async fn lost_within(limit: Duration, guard: &LockGuard) -> Duration {
+/// How long it takes.
+async fn is_lost_soon(guard: &LockGuard) -> Duration {
     let start = Instant::now();
-    within(limit, "the loss", guard.lost()).await;
+    soon("the loss", guard.lost()).await;
     assert!(guard.is_lost());
     assert_eq!(guard.remaining(), Duration::ZERO);
     passed(start)
@@ -38,7 +34,7 @@ async fn s22_a_deleted_taken_renamed_or_replaced_lock_is_lost_at_the_next_renewa
         let client = client_with(server.url(), ms(4_500)).await;
         let guard = hold(&client.lock("lock")).await;
         tamper(&server);
-        let took = lost_within(SOON, &guard).await;
+        let took = is_lost_soon(&guard).await;
         assert!(took < ms(3_500), "{what}: known only after {took:?}");
         let error = guard.unlock().await.expect_err("nothing to give back");
         assert_eq!(error.kind(), ErrorKind::Lost, "{what}: {error}");
@@ -78,7 +74,7 @@ async fn n12_renewals_that_arrive_while_no_answer_does_do_not_count() {
     let deadline = Instant::now() + guard.remaining();
     server.reset_stats();
     proxy.stall_replies(true);
-    lost_within(SOON, &guard).await;
+    is_lost_soon(&guard).await;
     // One that was answered just before may have been on its way in.
     let late = deadline.elapsed();
     assert!(late <= ms(1_500), "known only {late:?} after its deadline");
@@ -94,8 +90,8 @@ async fn n12_renewals_that_arrive_while_no_answer_does_do_not_count() {
     }
 }
 
-/// Somebody waits for what a holder cannot renew: at the moment of the grant the holder knows.
-async fn handed_off_after(fault: impl FnOnce(&Server, &Proxy)) -> (Server, Proxy) {
+#[tokio::test]
+async fn n8_when_no_renewal_arrives_the_loss_is_known_before_anybody_else_has_the_lock() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let (holder, other) =
@@ -114,112 +110,41 @@ async fn handed_off_after(fault: impl FnOnce(&Server, &Proxy)) -> (Server, Proxy
     // Renewed, so that its lease is not the one with which it began.
     renewed(&guard).await;
     let deadline = Instant::now() + guard.remaining();
-    fault(&server, &proxy);
+    proxy.refuse(true);
+    assert_eq!(proxy.cut_all(), 2);
     soon("the loss", guard.lost()).await;
     let late = deadline.elapsed();
     assert!(late < ms(1_000), "told {late:?} after its deadline");
     release(soon("the successor", successor).await.unwrap()).await;
     assert!(!server.exists("handover"));
-    (server, proxy)
-}
-
-#[tokio::test]
-async fn n8_when_no_renewal_arrives_the_loss_is_known_before_anybody_else_has_the_lock() {
-    let (_server, _proxy) = handed_off_after(|_, proxy| {
-        proxy.refuse(true);
-        assert_eq!(proxy.cut_all(), 2);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn n8_when_no_renewal_is_answered_the_loss_is_known_before_anybody_else_has_the_lock() {
-    let (server, proxy) = handed_off_after(|server, proxy| {
-        server.reset_stats();
-        // Whatever is tried until then, and again.
-        (1..=1_000).for_each(|nth| proxy.plan("EVALSHA", nth, Fault::DropReplyAndReset));
-    })
-    .await;
-    assert!(proxy.faults() > 1, "it was tried {} times", proxy.faults());
-    // The server carried them out, and the successor's acquires and release.
-    assert!(server.calls("pexpire") > 1);
-}
-
-#[tokio::test]
-async fn a_lost_guard_leaves_its_successor_alone_whichever_way_it_goes() {
-    let setup = Setup::alone();
-    let client = setup.connect().await;
-    for unlock in [true, false] {
-        let guard = client.lock("gone").lock_with_lease(ms(150)).await.unwrap();
-        soon("the loss", guard.lost()).await;
-        let next = client.lock("gone");
-        let successor = hold(&next).await;
-        if unlock {
-            let error = guard.unlock().await.expect_err("a lost lock");
-            assert_eq!(error.kind(), ErrorKind::Lost);
-        } else {
-            drop(guard);
-            // Time for a release that ought not to be sent.
-            tokio::time::sleep(ms(50)).await;
-        }
-        assert!(next.is_held().await.unwrap());
-        assert!(!successor.is_lost());
-        release(successor).await;
-    }
-}
-
-#[tokio::test]
-async fn i10_a_guard_from_before_the_loss_does_not_give_back_a_hold_from_after_it() {
-    let setup = Setup::alone();
-    let client = setup.client_with(ms(900)).await;
-    let lock = client.lock("again");
-    let old = [hold(&lock).await, hold(&lock).await];
-    setup.ask::<()>("DEL", "again", &[]);
-    soon("the loss", old[0].lost()).await;
-    let guard = hold(&lock).await;
-    assert_eq!(lock.hold_count().await.unwrap(), 1);
-    for old in old {
-        let error = old.unlock().await.expect_err("a lost lock");
-        assert_eq!(error.kind(), ErrorKind::Lost);
-    }
-    assert_eq!(lock.hold_count().await.unwrap(), 1);
-    // And the new hold is renewed like any other.
-    let deadline = Instant::now() + guard.remaining();
-    wait_until("the end of its first lease", SOON, || Instant::now() > deadline).await;
-    assert!(!guard.is_lost());
-    assert!(lock.is_held().await.unwrap());
-    release(guard).await;
-    assert!(!setup.exists("again"));
 }
 
 #[tokio::test]
 async fn i10_a_nested_call_after_an_unnoticed_loss_takes_the_lock_anew() {
-    let setup = Setup::alone();
-    let client = setup.connect().await;
-    let lock = client.lock("unnoticed");
-    let outer = hold(&lock).await;
-    setup.ask::<()>("DEL", "unnoticed", &[]);
-    let inner = hold(&lock).await;
-    assert!(outer.is_lost(), "the nested call found out");
-    assert!(!inner.is_lost());
-    assert_eq!(lock.hold_count().await.unwrap(), 1);
-    assert_eq!(outer.unlock().await.expect_err("a lost lock").kind(), ErrorKind::Lost);
-    assert_eq!(lock.hold_count().await.unwrap(), 1);
-    release(inner).await;
-    assert!(!setup.exists("unnoticed"));
-}
-
-#[tokio::test]
-async fn work_that_ends_in_time_gives_its_value() {
-    let setup = Setup::alone();
-    let client = setup.connect().await;
-    let guard = hold(&client.lock("work")).await;
-    let value = guard.run_until_lost(async {
-        tokio::time::sleep(ms(10)).await;
-        "done"
-    });
-    assert_eq!(value.await.unwrap(), "done");
-    release(guard).await;
+    // Or one that its guards have heard of.
+    for noticed in [false, true] {
+        let setup = Setup::alone();
+        let client = if noticed { setup.client_with(ms(900)).await } else { setup.connect().await };
+        let lock = client.lock("unnoticed");
+        let old = [hold(&lock).await, hold(&lock).await];
+        setup.ask::<()>("DEL", "unnoticed", &[]);
+        if noticed {
+            soon("the loss", old[0].lost()).await;
+        }
+        let new = hold(&lock).await;
+        assert!(old.iter().all(LockGuard::is_lost), "the nested call found out");
+        assert!(!new.is_lost());
+        assert_eq!(lock.hold_count().await.unwrap(), 1);
+        for old in old {
+            assert_eq!(old.unlock().await.expect_err("a lost lock").kind(), ErrorKind::Lost);
+        }
+        assert_eq!(lock.hold_count().await.unwrap(), 1);
+        if noticed {
+            renewed(&new).await;
+        }
+        release(new).await;
+        assert!(!setup.exists("unnoticed"));
+    }
 }
 
 #[tokio::test]
@@ -319,28 +244,6 @@ async fn i12_a_lease_that_ended_while_its_waiter_was_woken_is_no_lock() {
     answers_late(&server, &proxy).await;
     assert_eq!(server.calls("hset"), 1, "it has to be granted: that is the point");
     no_lock(soon("the answer", waiter).await.unwrap());
-}
-
-#[tokio::test]
-async fn a_renewal_that_is_refused_is_tried_again_without_hurry() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let guard = hold(&client.lock("lock")).await;
-    server.ask::<()>(&["ACL", "SETUSER", "default", "-evalsha"]);
-    let refused = || {
-        let info: String = server.ask(&["INFO", "errorstats"]);
-        let count = info.lines().find_map(|line| line.strip_prefix("errorstat_NOPERM:count="));
-        count.map_or(0, |count| count.parse::<u32>().unwrap())
-    };
-    // A third of the default lease away.
-    wait_until("a refused renewal", 2 * SOON, || refused() > 0).await;
-    let (first, start) = (refused(), Instant::now());
-    wait_until("another try", SOON, || refused() > first + 1).await;
-    // One second apart.
-    assert!(start.elapsed() > ms(700), "two more tries in {:?}", start.elapsed());
-    assert!(!guard.is_lost(), "its lease has not ended");
-    server.ask::<()>(&["ACL", "SETUSER", "default", "+evalsha"]);
-    release(guard).await;
 }
 
 #[tokio::test]

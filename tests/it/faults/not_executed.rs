@@ -1,8 +1,6 @@
 //! A request that was said not to have been executed is never executed (W12).
 
-use tokio::runtime::{Builder, Runtime};
-
-use crate::prelude::*;
+use super::*;
 
 /// So many calls share one or a few, and the deadline of each is this much after that of the one
 /// before.
@@ -18,11 +16,6 @@ const TOO_LATE: [usize; 2] = [8, 11];
 
 /// The scripts of requests that share no call.
 const SINGLE: [fn() -> String; 2] = [scripts::acquire, scripts::release];
-
-/// A connection belongs to a runtime, so a new one has to connect.
-fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().expect("a runtime")
-}
 
 /// What of a shared call is held up until some deadlines have passed: its script, as it is loaded, or its first
 /// sending, behind the two requests that leave at once.
@@ -48,14 +41,14 @@ fn flush_under_shared_calls(held_up: HeldUp) {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let home = runtime();
-    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(TIMEOUT);
-    let client = home.block_on(soon("connecting", builder.connect())).expect("connecting");
+    let client = home.block_on(impatient(proxy.url(&server), TIMEOUT));
     // Where a request left too late to meet the fault, the round shows nothing.
     for too_late in TOO_LATE {
         let took_effect = |round| {
             let prefix = format!("lock:{too_late}:{round}");
             let round =
                 flushed_under_a_shared_call(&server, &proxy, &client, &prefix, too_late, held_up);
+            // A connection belongs to a runtime, so a new one has to connect.
             runtime().block_on(round)
         };
         assert!((0..8).any(took_effect), "no round in which the fault took effect");
@@ -152,8 +145,7 @@ async fn flushed_under_a_shared_call(
 async fn w12_an_unlock_that_goes_on_in_the_background_says_unknown() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
-    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(300));
-    let client = soon("connecting", builder.connect()).await.expect("connecting");
+    let client = impatient(proxy.url(&server), ms(300)).await;
     let guard = hold(&client.lock("later")).await;
     proxy.refuse(true);
     assert!(proxy.cut_all() >= 1);

@@ -1,16 +1,14 @@
 //! A server that remembers, connections that are half open, and faults under a crowd. What takes how long
 //! is in `tests/world/outages.rs`. Single lost answers are in `lost_answers.rs`.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::prelude::*;
+use super::*;
 
 #[tokio::test]
 async fn s3_a_lock_outlives_a_restart_of_a_server_that_remembers() {
     let server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(3_000));
-    let client = builder.connect().await.unwrap();
+    let client = client_with(server.url(), ms(3_000)).await;
     let lock = client.lock("kept");
     let outer = hold(&lock).await;
     let inner = hold(&lock).await;
@@ -28,20 +26,17 @@ async fn s3_a_lock_outlives_a_restart_of_a_server_that_remembers() {
 async fn n13_a_waiter_whose_connections_are_half_open_goes_by_the_holders_lease() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
-    let client = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(1_000));
-    let lock = soon("connecting", client.connect()).await.expect("connecting").lock("lock");
+    let client = impatient(proxy.url(&server), ms(1_000)).await;
     server.hold_by_hand("lock", "somebody:1", ms(3_000));
-    let waiter = tokio::spawn(async move { lock.lock().await });
-    wait_until("a subscription", SOON, || server.subscribers("lock") == 1).await;
+    let waiter = parked(&server, &client, "lock").await;
     proxy.settled(ms(200)).await;
     // The caller's connection, and the one that is subscribed.
     assert_eq!(proxy.freeze_all(), 2);
     server.ask::<()>(&["DEL", "lock"]);
-    let heard: u64 = server.ask(&["PUBLISH", &crate::support::channel("lock"), "0"]);
+    let heard: u64 = server.ask(&["PUBLISH", &channel("lock"), "0"]);
     assert_eq!(heard, 1, "for the server the subscription is still there");
     // It would be 30 s if it went by the cap, and for ever if it counted on the message.
-    let guard = within(SOON, "the lock", waiter).await.expect("a waiter that ends well");
-    release(guard.expect("the lock")).await;
+    has_its_turn(waiter).await;
     assert!(!server.exists("lock"));
 }
 
@@ -117,16 +112,10 @@ async fn s1_no_call_notices_that_the_scripts_are_flushed() {
 #[test]
 fn a_runtime_made_after_an_outage_is_served_like_the_first() {
     let server = Server::start();
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = runtime().block_on(connect(&server));
-    let seen = Mutex::new(0);
     for _ in 0..3 {
         server.restart();
-        runtime().block_on(async {
-            release(hold(&client.lock("runtimes")).await).await;
-            *seen.lock().unwrap() += 1;
-        });
+        runtime().block_on(async { release(hold(&client.lock("runtimes")).await).await });
     }
-    assert_eq!(*seen.lock().unwrap(), 3);
     block_until("a free lock", SOON, || !server.exists("runtimes"));
 }

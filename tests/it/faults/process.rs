@@ -1,20 +1,16 @@
 //! Rows C, W14 and W19: the client's process, its runtimes and its threads.
 //!
 //! What needs a process of its own runs in a child, which is this binary again with [`the_child`]
-//! as its only test. C1, C2 and C3 are for the most part in `cancellation`, and the plain cases
-//! of C4 and C6 in `giving_back.rs`.
+//! as its only test. C1, C2 and C3 are in `cancellation`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use tokio::runtime::{Builder, Runtime};
-
-use crate::prelude::*;
+use super::*;
 
 mod clocks;
-mod dropped;
 mod ended;
 mod exhausted;
 mod fenced;
@@ -75,19 +71,6 @@ fn undisturbed(limit: Duration, case: impl Fn()) {
             Err(panic) => resume_unwind(panic),
         }
     }
-}
-
-pub(crate) fn workers() -> Runtime {
-    Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
-}
-
-pub(crate) fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().expect("a runtime")
-}
-
-async fn client_with(url: impl Into<String>, watchdog_timeout: Duration) -> LockClient {
-    let builder = LockClient::builder().url(url).watchdog_timeout(watchdog_timeout);
-    soon("connecting", builder.connect()).await.expect("connecting")
 }
 
 /// "fixed" for a lease that is never renewed, else one that is.

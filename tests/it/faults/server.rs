@@ -10,17 +10,7 @@ mod tampering;
 
 use std::time::Instant;
 
-use crate::prelude::*;
-
-async fn client_with(url: String, watchdog_timeout: Duration) -> LockClient {
-    let builder = LockClient::builder().url(url).watchdog_timeout(watchdog_timeout);
-    soon("connecting", builder.connect()).await.expect("connecting")
-}
-
-async fn impatient(url: String, command_timeout: Duration) -> LockClient {
-    let builder = LockClient::builder().url(url).command_timeout(command_timeout);
-    soon("connecting", builder.connect()).await.expect("connecting")
-}
+use super::*;
 
 /// An error of that kind, in the words of the server, behind which nothing has happened.
 #[track_caller]

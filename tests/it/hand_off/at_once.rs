@@ -5,21 +5,16 @@ use super::*;
 #[tokio::test]
 async fn the_next_in_line_has_the_lock_before_redis_has_heard_of_it() {
     let scene = Scene::new().await;
-    for (number, dropped, take) in
-        [(1, false, LOCK), (2, false, FOR_A_MINUTE), (3, true, FOR_A_MINUTE)]
+    for (number, unlocks, take) in
+        [(1, true, LOCK), (2, true, FOR_A_MINUTE), (3, false, FOR_A_MINUTE)]
     {
         let name = format!("at once:{number}");
-        let guard = hold(&scene.client.lock(&name)).await;
+        let (guard, mut next) = scene.pair(&name, take).await;
         let owner = guard.owner().to_owned();
-        let mut next = Waiter::first(&scene, &name, take).await;
 
         let (held, asked) = (scene.hold_scripts(), scene.server.calls("evalsha"));
-        let unlocking = if dropped {
-            drop(guard);
-            None
-        } else {
-            Some(unlocking(guard))
-        };
+        // Else the guard is dropped.
+        let unlocking = unlocks.then(|| unlocking(guard));
         let guard = next.has();
         scene.until_held(held).await;
         assert_eq!(scene.server.calls("evalsha"), asked, "Redis has heard of it");
@@ -46,8 +41,7 @@ async fn the_next_in_line_has_the_lock_before_redis_has_heard_of_it() {
 #[tokio::test]
 async fn what_a_handle_asks_of_redis_waits_until_the_hand_off_is_confirmed() {
     let scene = Scene::new().await;
-    let guard = hold(&scene.client.lock("asked")).await;
-    let mut next = Waiter::first(&scene, "asked", FOR_A_MINUTE).await;
+    let (guard, mut next) = scene.pair("asked", FOR_A_MINUTE).await;
     let held = scene.hold_scripts();
     drop(guard);
     let guard = next.has();
@@ -95,12 +89,9 @@ async fn the_new_guard_is_believed_as_long_as_the_old_one_until_it_is_confirmed(
 #[tokio::test]
 async fn a_shorter_lease_of_its_own_is_what_the_new_guard_is_believed_for() {
     let scene = Scene::new().await;
-    let guard = hold(&scene.client.lock("short")).await;
     let brief: Take = |lock| async move { lock.lock_with_lease(ms(900)).await }.boxed();
-    let mut next = Waiter::first(&scene, "short", brief).await;
-    let other = scene.other().await.lock("short");
-    let outside = tokio::spawn(async move { other.lock().await.expect("the lock") });
-    wait_until("another client waits", SOON, || scene.server.subscribers("short") == 2).await;
+    let (guard, mut next) = scene.pair("short", brief).await;
+    let outside = scene.outside("short").await;
     scene.proxy.settled(ms(50)).await;
     let held = scene.hold_scripts();
     drop(guard);
@@ -116,25 +107,6 @@ async fn a_shorter_lease_of_its_own_is_what_the_new_guard_is_believed_for() {
     release(soon("the end of the lease", outside).await.unwrap()).await;
     assert_lost(guard.unlock().await);
     scene.until_gone("short").await;
-}
-
-#[tokio::test]
-async fn a_shorter_lease_is_written_behind_a_renewal_that_is_under_way() {
-    let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(6_000))).await;
-    let guard = hold(&scene.client.lock("behind")).await;
-    let brief: Take = |lock| async move { lock.lock_with_lease(ms(900)).await }.boxed();
-    let mut next = Waiter::first(&scene, "behind", brief).await;
-    let held = scene.proxy.faults();
-    scene.proxy.plan("EVALSHA", 1, Fault::HoldBack);
-    scene.until_held(held).await;
-    drop(guard);
-    let guard = next.has();
-    scene.proxy.let_go();
-    soon("its deadline", guard.lost()).await;
-    let left = scene.server.pttl("behind");
-    assert!(left <= 900, "{left} ms: the renewal made it longer again");
-    drop(guard);
-    scene.until_gone("behind").await;
 }
 
 #[tokio::test]
@@ -162,14 +134,9 @@ async fn a_default_lease_after_a_default_one_is_not_told_to_redis() {
 #[tokio::test]
 async fn without_a_word_from_redis_the_new_guard_is_lost_when_the_old_one_would_have_been() {
     let scene = Scene::new().await;
-    let other = connect(&scene.server).await;
     let guard = scene.client.lock("silent").lock_with_lease(ms(1_500)).await.unwrap();
     let mut next = Waiter::first(&scene, "silent", FOR_A_MINUTE).await;
-    let waiting = tokio::spawn({
-        let lock = other.lock("silent");
-        async move { lock.lock().await.expect("the lock") }
-    });
-    wait_until("another client waits", SOON, || scene.server.subscribers("silent") == 2).await;
+    let outside = scene.outside("silent").await;
     let held = scene.hold_scripts();
     let deadline = Instant::now() + guard.remaining();
     drop(guard);
@@ -177,7 +144,7 @@ async fn without_a_word_from_redis_the_new_guard_is_lost_when_the_old_one_would_
     scene.until_held(held).await;
     tokio::time::sleep_until(deadline.into()).await;
     assert!(guard.is_lost(), "believed for {:?} more", guard.remaining());
-    let theirs = soon("the end of the lease", waiting).await.unwrap();
+    let theirs = soon("the end of the lease", outside).await.unwrap();
 
     scene.proxy.let_go();
     assert_lost(soon("the answer", guard.unlock()).await);
@@ -188,33 +155,10 @@ async fn without_a_word_from_redis_the_new_guard_is_lost_when_the_old_one_would_
 }
 
 #[tokio::test]
-async fn a_lock_handed_on_while_a_longer_lease_is_on_its_way_is_kept_for_that_lease() {
-    let scene = Scene::new().await;
-    let guard = scene.client.lock("on its way").lock_with_lease(ms(3_000)).await.unwrap();
-    let mut next = Waiter::first(&scene, "on its way", LOCK).await;
-    let mut last = Waiter::behind(&scene.client, "on its way", LOCK);
-    let held = scene.hold_scripts();
-    drop(guard);
-    let guard = next.has();
-    scene.until_held(held).await;
-    drop(guard);
-    let guard = last.has();
-    scene.proxy.let_go();
-    wait_until("the whole lease", SOON, || {
-        assert!(!guard.is_lost(), "lost with the lease before the last");
-        guard.remaining() > ms(20_000)
-    })
-    .await;
-    release(guard).await;
-    assert!(!scene.server.exists("on its way"));
-}
-
-#[tokio::test]
 async fn an_explicit_lease_that_was_handed_off_is_never_renewed() {
     let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(600))).await;
-    let guard = hold(&scene.client.lock("explicit")).await;
     let longer: Take = |lock| async move { lock.lock_with_lease(ms(1_500)).await }.boxed();
-    let mut next = Waiter::first(&scene, "explicit", longer).await;
+    let (guard, mut next) = scene.pair("explicit", longer).await;
     let handed = Instant::now();
     drop(guard);
     let guard = next.has();
@@ -236,9 +180,8 @@ async fn an_explicit_lease_that_was_handed_off_is_never_renewed() {
 async fn a_lock_that_was_handed_off_is_renewed() {
     let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(1_200))).await;
     for name in ["unlocked", "dropped"] {
-        let guard = hold(&scene.client.lock(name)).await;
+        let (guard, mut next) = scene.pair(name, LOCK).await;
         let owner = guard.owner().to_owned();
-        let mut next = Waiter::first(&scene, name, LOCK).await;
         let mut last = Waiter::behind(&scene.client, name, LOCK);
         let give_back = async |guard: LockGuard| match name {
             "unlocked" => release(guard).await,
@@ -261,11 +204,10 @@ async fn a_lock_that_was_handed_off_is_renewed() {
 async fn who_is_next_then_asks_when_the_lease_of_the_new_holder_ends() {
     let impatient = |options: LockClientBuilder| options.command_timeout(ms(1_000));
     let scene = Scene::with(&[], impatient).await;
-    let guard = hold(&scene.client.lock("ends")).await;
     // Longer than any request takes, tried again or not: Redis is told of the hand-off before it
     // ends.
     let brief: Take = |lock| async move { lock.lock_with_lease(ms(2_500)).await }.boxed();
-    let mut next = Waiter::first(&scene, "ends", brief).await;
+    let (guard, mut next) = scene.pair("ends", brief).await;
     let last = Waiter::behind(&scene.client, "ends", LOCK);
     release(guard).await;
     let kept = next.has();
@@ -277,9 +219,8 @@ async fn who_is_next_then_asks_when_the_lease_of_the_new_holder_ends() {
 #[tokio::test]
 async fn who_is_next_then_asks_in_time_though_redis_hears_late_of_the_hand_off() {
     let scene = Scene::new().await;
-    let guard = hold(&scene.client.lock("unheard")).await;
     let brief: Take = |lock| async move { lock.lock_with_lease(ms(700)).await }.boxed();
-    let mut next = Waiter::first(&scene, "unheard", brief).await;
+    let (guard, mut next) = scene.pair("unheard", brief).await;
     let mut last = Waiter::behind(&scene.client, "unheard", LOCK);
     let held = scene.proxy.faults();
     scene.proxy.plan("EVALSHA", 1, Fault::HoldBackFor(ms(2_700)));
@@ -295,4 +236,22 @@ async fn who_is_next_then_asks_in_time_though_redis_hears_late_of_the_hand_off()
     // Redis named the lease of the first holder, which the hand-off makes shorter.
     release(last.gets().await).await;
     assert_lost(kept.unlock().await);
+}
+
+#[tokio::test]
+async fn a_shorter_lease_is_written_behind_a_renewal_that_is_under_way() {
+    let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(6_000))).await;
+    let brief: Take = |lock| async move { lock.lock_with_lease(ms(900)).await }.boxed();
+    let (guard, mut next) = scene.pair("behind", brief).await;
+    let held = scene.proxy.faults();
+    scene.proxy.plan("EVALSHA", 1, Fault::HoldBack);
+    scene.until_held(held).await;
+    drop(guard);
+    let guard = next.has();
+    scene.proxy.let_go();
+    soon("its deadline", guard.lost()).await;
+    let left = scene.server.pttl("behind");
+    assert!(left <= 900, "{left} ms: the renewal made it longer again");
+    drop(guard);
+    scene.until_gone("behind").await;
 }

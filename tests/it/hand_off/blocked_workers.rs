@@ -22,9 +22,6 @@ const TIMEOUT: Duration = ms(2_400);
 /// For how long a worker is blocked.
 const BLOCKED: Duration = ms(4_000);
 
-/// A lease of its own.
-const LONGER: Duration = Duration::from_secs(60);
-
 fn workers() -> Runtime {
     Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -45,7 +42,7 @@ async fn connect(url: String) -> LockClient {
 /// Blocks so many workers of the runtime until the sender is dropped.
 fn block(runtime: &Runtime, many: usize) -> mpsc::Sender<()> {
     let (end, ended) = mpsc::channel::<()>();
-    let ended = std::sync::Arc::new(std::sync::Mutex::new(ended));
+    let ended = Arc::new(std::sync::Mutex::new(ended));
     let (begun, begins) = mpsc::channel();
     for _ in 0..many {
         let (ended, begun) = (ended.clone(), begun.clone());
@@ -71,8 +68,6 @@ fn until_parked(server: &Server, name: &str, round_trip: Duration) {
     thread::sleep(2 * round_trip + ms(100));
 }
 
-type Unlocked = Result<(), Error>;
-
 /// The old holder gives the lock back in a worker, to a waiter that blocks its worker as soon as it
 /// has the lock. Other workers are blocked before, so that it is so many in all.
 ///
@@ -90,7 +85,7 @@ fn the_new_holder_blocks(server: &Server, round_trip: Duration, blocked: usize, 
     let owner = guard.owner().to_owned();
     let (entered, enters) = mpsc::channel();
     let next = runtime.spawn(async move {
-        let guard = if unlocks { new.lock().await } else { new.lock_with_lease(LONGER).await };
+        let guard = if unlocks { new.lock().await } else { new.lock_with_lease(MINUTE).await };
         let guard = guard.expect("the lock");
         entered.send(()).expect("the test waits");
         thread::sleep(BLOCKED);
@@ -99,7 +94,7 @@ fn the_new_holder_blocks(server: &Server, round_trip: Duration, blocked: usize, 
     });
     until_parked(server, &name, round_trip);
     let (go, gone) = tokio::sync::oneshot::channel::<()>();
-    let (said, says) = mpsc::channel::<Unlocked>();
+    let (said, says) = mpsc::channel();
     runtime.spawn(async move {
         gone.await.expect("the test goes on");
         if unlocks {
@@ -119,12 +114,14 @@ fn the_new_holder_blocks(server: &Server, round_trip: Duration, blocked: usize, 
         let longer = TIMEOUT.as_millis() as i64;
         block_until("Redis has heard of it", TIMEOUT, || server.pttl(&name) > longer);
     }
-    let stranger = runtime_of_its_own(server);
+    let elsewhere = self::runtime();
+    let stranger = elsewhere.block_on(connect(server.url()));
     // The holder gives it back when it is not blocked any more: what this thread saw after that says
     // nothing.
     let mut seen = 0;
     loop {
-        let (has, free) = (owners(server, &name), stranger.is_free(&name));
+        let has = owners(server, &name);
+        let free = elsewhere.block_on(is_free(&stranger, &name));
         let finished = next.is_finished();
         if begun.elapsed() >= BLOCKED {
             break;
@@ -143,23 +140,6 @@ fn the_new_holder_blocks(server: &Server, round_trip: Duration, blocked: usize, 
     let unlocked = says.recv_timeout(SOON).expect("the old holder unlocks");
     assert!(unlocked.is_ok(), "{blocked} blocked: the old holder is told {unlocked:?}");
     block_until("nothing is left", SOON, || !server.exists(&name));
-}
-
-struct Stranger {
-    runtime: Runtime,
-    client: LockClient,
-}
-
-fn runtime_of_its_own(server: &Server) -> Stranger {
-    let runtime = runtime();
-    let client = runtime.block_on(connect(server.url()));
-    Stranger { runtime, client }
-}
-
-impl Stranger {
-    fn is_free(&self, name: &str) -> bool {
-        self.runtime.block_on(is_free(&self.client, name))
-    }
 }
 
 fn new_holders_block(round_trip: Duration) {
@@ -181,38 +161,22 @@ fn w10_a_hand_off_to_a_holder_that_blocks_its_worker_is_told_on_loopback() {
 }
 
 #[test]
-fn w10_a_hand_off_to_a_holder_that_blocks_its_worker_is_told_at_2_ms() {
-    let _quiet = machine::quiet();
-    new_holders_block(ms(2));
-}
-
-#[test]
 fn w10_a_hand_off_to_a_holder_that_blocks_its_worker_is_told_at_100_ms() {
     let _quiet = machine::quiet();
     new_holders_block(ms(100));
 }
 
-/// Who blocks workers while the waiter that was handed the lock waits for one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Blocks {
-    /// The old holder, its own worker, behind the drop of the guard.
-    OldHolder,
-    /// All workers are blocked, and the old holder is elsewhere.
-    Everybody,
-}
-
-fn the_waiter_cannot_run(server: &Server, round_trip: Duration, blocks: Blocks) {
-    let name = format!("cannot run:{}:{blocks:?}", round_trip.as_millis());
+/// All workers are blocked while the waiter that was handed the lock waits for one. The old holder
+/// blocks one of them itself, behind the drop of its guard, or is `elsewhere`.
+fn the_waiter_cannot_run(server: &Server, round_trip: Duration, elsewhere: bool) {
+    let name = format!("cannot run:{}:{elsewhere}", round_trip.as_millis());
     let network = Network::new(server, Distance::round_trip(round_trip));
     let runtime = workers();
     let client = runtime.block_on(connect(network.url(server)));
     let (old, new) = (client.lock(&name), client.lock(&name));
-    let elsewhere = self::runtime();
-    let guard = if blocks == Blocks::Everybody {
-        elsewhere.block_on(hold(&old))
-    } else {
-        runtime.block_on(hold(&old))
-    };
+    let another = self::runtime();
+    let of_old = if elsewhere { &another } else { &runtime };
+    let guard = of_old.block_on(hold(&old));
     let (has, had) = mpsc::channel();
     let next = runtime.spawn(async move {
         let guard: LockGuard = new.lock().await.expect("the lock");
@@ -222,32 +186,25 @@ fn the_waiter_cannot_run(server: &Server, round_trip: Duration, blocks: Blocks) 
     });
     until_parked(server, &name, round_trip);
     let begun = Instant::now();
-    match blocks {
-        Blocks::OldHolder => {
-            // The other workers are blocked a little longer: nobody can take the waiter over.
-            let others = block(&runtime, WORKERS - 1);
-            let (dropped, drops) = mpsc::channel();
-            runtime.spawn(async move {
-                drop(guard);
-                dropped.send(()).expect("the test waits");
-                thread::sleep(BLOCKED);
-            });
-            drops.recv_timeout(SOON).expect("a drop");
-            thread::sleep(BLOCKED.saturating_sub(begun.elapsed()));
-            assert!(had.try_recv().is_err(), "the waiter could run");
-            drop(others);
-        }
-        Blocks::Everybody => {
-            let all = block(&runtime, WORKERS);
-            let unlocked = elsewhere.block_on(soon("unlocking", guard.unlock()));
-            assert!(unlocked.is_ok(), "the old holder is told {unlocked:?}");
-            thread::sleep(BLOCKED.saturating_sub(begun.elapsed()));
-            assert!(had.try_recv().is_err(), "the waiter could run");
-            drop(all);
-        }
+    // For a little longer than the old holder: nobody can take the waiter over.
+    let others = block(&runtime, if elsewhere { WORKERS } else { WORKERS - 1 });
+    if elsewhere {
+        let unlocked = another.block_on(soon("unlocking", guard.unlock()));
+        assert!(unlocked.is_ok(), "the old holder is told {unlocked:?}");
+    } else {
+        let (dropped, drops) = mpsc::channel();
+        runtime.spawn(async move {
+            drop(guard);
+            dropped.send(()).expect("the test waits");
+            thread::sleep(BLOCKED);
+        });
+        drops.recv_timeout(SOON).expect("a drop");
     }
+    thread::sleep(BLOCKED.saturating_sub(begun.elapsed()));
+    assert!(had.try_recv().is_err(), "the waiter could run");
+    drop(others);
     let (lost, unlocked) = runtime.block_on(soon("the waiter", next)).expect("no panic");
-    assert!(!lost, "{blocks:?}: it got a lock that was lost");
+    assert!(!lost, "{round_trip:?}, {elsewhere}: it got a lock that was lost");
     unlocked.expect("the new holder unlocks");
     block_until("nothing is left", SOON, || !server.exists(&name));
     // The old holder's handle is of use, too.
@@ -260,9 +217,9 @@ fn w10_a_waiter_that_cannot_run_gets_a_lock_that_is_held_when_it_can() {
     let server = Server::start();
     thread::scope(|scope| {
         for round_trip in [Duration::ZERO, ms(2), ms(100)] {
-            for blocks in [Blocks::OldHolder, Blocks::Everybody] {
+            for elsewhere in [false, true] {
                 let server = &server;
-                scope.spawn(move || the_waiter_cannot_run(server, round_trip, blocks));
+                scope.spawn(move || the_waiter_cannot_run(server, round_trip, elsewhere));
             }
         }
     });

@@ -2,50 +2,25 @@
 
 use super::*;
 
-/// Everybody of a client takes turns.
-async fn turns_of(client: &LockClient, name: &str, tasks: usize, turns: usize) {
-    let crowd: Vec<_> = (0..tasks)
-        .map(|_| {
-            let lock = client.lock(name);
-            tokio::spawn(async move {
-                for _ in 0..turns {
-                    let guard = soon("its turn", lock.lock()).await.expect("locking");
-                    tokio::task::yield_now().await;
-                    drop(guard);
-                }
-            })
-        })
-        .collect();
-    for task in crowd {
-        soon("all turns", task).await.unwrap();
-    }
-}
-
-#[tokio::test]
-async fn many_turns_in_one_client_cost_less_than_one_request_each() {
-    let scene = Scene::new().await;
-    turns_of(&scene.client, "crowd", 64, 20).await;
-    let (asked, released) = (scene.server.calls("evalsha"), scene.server.calls("del"));
-    assert!(asked < 64 * 20 / 2, "{asked} requests for {} turns", 64 * 20);
-    assert!(released < 64 * 20 / 2, "{released} releases in {} turns", 64 * 20);
-    scene.until_gone("crowd").await;
-}
-
 #[tokio::test]
 async fn without_hand_offs_every_lock_goes_through_redis() {
     let scene = Scene::with(&[], |options| options.max_handoffs(0)).await;
-    turns_of(&scene.client, "each", 8, 10).await;
+    let turns = (0..8).map(async |_| {
+        let lock = scene.client.lock("each");
+        for _ in 0..10 {
+            drop(hold(&lock).await);
+        }
+    });
+    join_all(turns).await;
     assert!(scene.server.calls("hset") >= 80, "it was handed off");
-    let guard = hold(&scene.client.lock("one")).await;
-    let mut next = Waiter::first(&scene, "one", LOCK).await;
+    let (guard, mut next) = scene.pair("one", LOCK).await;
     let held = scene.hold_scripts();
     let unlocked = unlocking(guard);
     scene.until_held(held).await;
     assert!(!next.task.is_woken() && next.task.poll().is_pending());
     scene.proxy.let_go();
     soon("unlocking", unlocked).await.expect("unlocking");
-    release(next.gets().await).await;
-    scene.until_gone("one").await;
+    scene.ends(next.gets().await).await;
 }
 
 #[tokio::test]
@@ -81,6 +56,5 @@ async fn unlocks_that_come_while_a_request_is_under_way_share_the_next() {
     assert_eq!(scene.server.calls("evalsha"), asked + 2);
     scene.assert_held("long", &owner);
     wait_until("the whole lease", SOON, || guard.remaining() > ms(20_000)).await;
-    release(guard).await;
-    scene.until_gone("long").await;
+    scene.ends(guard).await;
 }

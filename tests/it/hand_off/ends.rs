@@ -2,60 +2,6 @@
 
 use super::*;
 
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
-}
-
-#[tokio::test]
-async fn a_guard_dropped_in_a_thread_without_a_runtime_hands_the_lock_over() {
-    let scene = Scene::new().await;
-    let guard = hold(&scene.client.lock("thread")).await;
-    let owner = guard.owner().to_owned();
-    let mut next = Waiter::first(&scene, "thread", FOR_A_MINUTE).await;
-    std::thread::spawn(move || drop(guard)).join().expect("a drop never panics");
-    let guard = next.has();
-    scene.until_kept_for("thread", ms(50_000)).await;
-    scene.assert_held("thread", &owner);
-    release(guard).await;
-    scene.until_gone("thread").await;
-}
-
-#[tokio::test]
-async fn a_guard_goes_back_in_another_runtime_and_its_successor_is_in_a_third() {
-    let scene = Scene::new().await;
-    let guard = hold(&scene.client.lock("runtimes")).await;
-    let owner = guard.owner().to_owned();
-    let mut next = Waiter::first(&scene, "runtimes", LOCK).await;
-    let last = scene.client.lock("runtimes");
-    let (begun, begins) = std::sync::mpsc::channel();
-    let third = std::thread::spawn(move || {
-        runtime().block_on(async {
-            let mut last = task::spawn(last.lock());
-            assert!(last.poll().is_pending());
-            begun.send(()).expect("the test waits");
-            let guard = soon("its turn", last).await.expect("the lock");
-            let owner = guard.owner().to_owned();
-            release(guard).await;
-            owner
-        })
-    });
-    begins.recv().expect("the third runtime");
-    let unlocked =
-        std::thread::spawn(move || runtime().block_on(soon("unlocking", guard.unlock())));
-    let guard = {
-        wait_until("it is handed the lock", SOON, || next.task.is_woken()).await;
-        next.has()
-    };
-    wait_until("the unlock ends", SOON, || unlocked.is_finished()).await;
-    unlocked.join().unwrap().expect("unlocking");
-    assert!(!third.is_finished());
-    assert_eq!(guard.owner(), owner, "it was not handed off");
-    drop(guard);
-    wait_until("the third has had it", SOON, || third.is_finished()).await;
-    assert_eq!(third.join().expect("the third runtime"), owner, "it was not handed off");
-    scene.until_gone("runtimes").await;
-}
-
 #[tokio::test]
 async fn only_the_last_of_nested_holds_hands_the_lock_over() {
     let scene = Scene::new().await;
@@ -76,36 +22,7 @@ async fn only_the_last_of_nested_holds_hands_the_lock_over() {
     let guard = next.gets().await;
     wait_until("one hold", SOON, || scene.server.holds("nested").into_values().eq([1])).await;
     scene.assert_held("nested", guard.owner());
-    release(guard).await;
-    scene.until_gone("nested").await;
-}
-
-#[tokio::test]
-async fn a_lock_counted_twice_for_the_old_holder_counts_once_for_the_new() {
-    let scene = Scene::new().await;
-    let mut handed = false;
-    for round in 0.. {
-        let name = format!("twice:{round}");
-        let lock = scene.client.lock(&name);
-        let (outer, inner) = (hold(&lock).await, hold(&lock).await);
-        let owner = outer.owner().to_owned();
-        let next = Waiter::first(&scene, &name, LOCK).await;
-        assert_eq!(scene.server.holds(&name), [(owner.clone(), 2)].into());
-        // Both at once: but the release of the first may be under way when the second one goes. Then the
-        // same request goes on to free the lock.
-        drop((outer, inner));
-        let guard = next.gets().await;
-        let one = || scene.server.holds(&name).into_values().eq([1]);
-        wait_until("one hold", SOON, one).await;
-        scene.assert_held(&name, guard.owner());
-        handed |= guard.owner() == owner;
-        release(guard).await;
-        scene.until_gone(&name).await;
-        if handed {
-            break;
-        }
-        assert!(round < 200, "it was never handed off");
-    }
+    scene.ends(guard).await;
 }
 
 #[tokio::test]
@@ -127,24 +44,26 @@ async fn a_handle_that_gives_the_lock_back_and_asks_again_at_once_comes_after_th
     let guard = soon("its turn", again).await.expect("the lock");
     assert_eq!(lock.hold_count().await.unwrap(), 1);
     scene.assert_held("again", guard.owner());
-    release(guard).await;
-    scene.until_gone("again").await;
+    scene.ends(guard).await;
+}
+
+/// A lock that was handed off, of which Redis has not heard, and a sibling that waits to nest.
+async fn with_sibling(scene: &Scene, name: &str) -> (LockGuard, Spawn<Taking>) {
+    let (guard, mut next) = scene.pair(name, FOR_A_MINUTE).await;
+    let mut sibling = task::spawn(LOCK(next.lock.clone()));
+    assert!(sibling.poll().is_pending());
+    let held = scene.hold_scripts();
+    drop(guard);
+    let outer = next.has();
+    scene.until_held(held).await;
+    (outer, sibling)
 }
 
 #[tokio::test]
 async fn a_sibling_of_the_next_in_line_nests_in_the_same_possession() {
     let scene = Scene::new().await;
-    let guard = hold(&scene.client.lock("siblings")).await;
-    let owner = guard.owner().to_owned();
-    let mut next = Waiter::first(&scene, "siblings", FOR_A_MINUTE).await;
-    let lock = next.lock.clone();
-    let mut sibling = task::spawn(lock.lock());
-    assert!(sibling.poll().is_pending());
-    let held = scene.hold_scripts();
-    drop(guard);
-    let outer = next.has();
-    drop(next);
-    scene.until_held(held).await;
+    let (outer, mut sibling) = with_sibling(&scene, "siblings").await;
+    let owner = outer.owner().to_owned();
     for _ in 0..10 {
         assert!(sibling.poll().is_pending(), "Redis has not counted the inner hold");
         tokio::time::sleep(ms(3)).await;
@@ -152,27 +71,17 @@ async fn a_sibling_of_the_next_in_line_nests_in_the_same_possession() {
     scene.proxy.let_go();
     let inner = soon("nesting", sibling).await.expect("the lock");
     assert_eq!(scene.server.holds("siblings"), [(owner.clone(), 2)].into());
-    assert!([outer.owner(), inner.owner()] == [&owner, &owner]);
+    assert_eq!(inner.owner(), owner);
     release(outer).await;
     assert!(!inner.is_lost());
     scene.assert_held("siblings", &owner);
-    release(inner).await;
-    scene.until_gone("siblings").await;
+    scene.ends(inner).await;
 }
 
 #[tokio::test]
 async fn a_sibling_that_nests_while_its_waiter_is_handed_the_lock_is_renewed() {
     let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(900))).await;
-    let guard = hold(&scene.client.lock("renewed")).await;
-    let mut next = Waiter::first(&scene, "renewed", FOR_A_MINUTE).await;
-    let lock = next.lock.clone();
-    let mut sibling = task::spawn(lock.lock());
-    assert!(sibling.poll().is_pending());
-    let held = scene.hold_scripts();
-    drop(guard);
-    let outer = next.has();
-    drop(next);
-    scene.until_held(held).await;
+    let (outer, mut sibling) = with_sibling(&scene, "renewed").await;
     assert!(sibling.poll().is_pending(), "it waits to nest");
     drop(outer);
     scene.proxy.let_go();
@@ -181,8 +90,7 @@ async fn a_sibling_that_nests_while_its_waiter_is_handed_the_lock_is_renewed() {
     let first = until();
     wait_until("a renewal", SOON, || inner.is_lost() || until() > first + ms(200)).await;
     assert!(!inner.is_lost());
-    release(inner).await;
-    scene.until_gone("renewed").await;
+    scene.ends(inner).await;
 }
 
 /// Gives a lock back when it is woken, as an executor may that drops what it has finished.
@@ -197,10 +105,8 @@ impl std::task::Wake for GivesBack {
 #[tokio::test]
 async fn a_waker_may_give_another_lock_back() {
     let scene = Scene::new().await;
-    let [guard, other] =
-        [hold(&scene.client.lock("one")).await, hold(&scene.client.lock("other")).await];
-    let mut next = Waiter::first(&scene, "one", LOCK).await;
-    let others_next = Waiter::first(&scene, "other", LOCK).await;
+    let (guard, mut next) = scene.pair("one", LOCK).await;
+    let (other, others_next) = scene.pair("other", LOCK).await;
     // It becomes the head of its line by the hand-off to the one before it, and is woken for that.
     let behind = scene.client.lock("one");
     let mut behind = Box::pin(behind.lock());
@@ -221,16 +127,14 @@ async fn a_waker_may_give_another_lock_back() {
     wait_until("it is woken", SOON, || waker.0.lock().unwrap().is_none()).await;
     release(others_next.gets().await).await;
     release(next.has()).await;
-    release(soon("its turn", behind).await.expect("the lock")).await;
-    scene.until_gone("one").await;
+    scene.ends(soon("its turn", behind).await.expect("the lock")).await;
     scene.until_gone("other").await;
 }
 
 #[tokio::test]
 async fn close_waits_until_hand_offs_are_confirmed_and_leaves_nothing_behind() {
     let scene = Scene::new().await;
-    let guard = hold(&scene.client.lock("closed")).await;
-    let mut next = Waiter::first(&scene, "closed", LOCK).await;
+    let (guard, mut next) = scene.pair("closed", LOCK).await;
     let mut last = Waiter::behind(&scene.client, "closed", FOR_A_MINUTE);
     let waits = Waiter::behind(&scene.client, "closed", LOCK);
     let held = scene.hold_scripts();
@@ -257,9 +161,8 @@ async fn close_waits_until_hand_offs_are_confirmed_and_leaves_nothing_behind() {
 #[tokio::test]
 async fn a_waiter_that_goes_after_the_client_was_closed_gives_back_what_it_was_handed() {
     let scene = Scene::new().await;
-    let guard = hold(&scene.client.lock("late")).await;
+    let (guard, next) = scene.pair("late", LOCK).await;
     let owner = guard.owner().to_owned();
-    let next = Waiter::first(&scene, "late", LOCK).await;
     drop(guard);
     soon("closing", scene.client.close()).await;
     scene.assert_held("late", &owner);

@@ -2,26 +2,28 @@
 //! full memory, which may refuse the tokens and nothing else.
 
 use super::*;
+use crate::support::tokens::{assert_growing, fence, next_token, open};
 
 /// The least that a client draws for its waiters.
 const BLOCK: usize = 64;
 
 type Fencing = Spawn<BoxFuture<'static, Result<FencedLockGuard, Error>>>;
 
-fn fencing(lock: FencedLock) -> Fencing {
+fn fencing(scene: &Scene, name: &str) -> Fencing {
+    let lock = scene.client.fenced_lock(name);
     task::spawn(async move { lock.lock().await }.boxed())
 }
 
 /// Parks the first waiter of a name that somebody of the same client holds.
 async fn parked(scene: &Scene, name: &str) -> Fencing {
-    let mut waiter = fencing(scene.client.fenced_lock(name));
+    let mut waiter = fencing(scene, name);
     park(&scene.server, name, &mut waiter).await;
     waiter
 }
 
 /// Stands behind a parked one.
 fn behind(scene: &Scene, name: &str) -> Fencing {
-    let mut waiter = fencing(scene.client.fenced_lock(name));
+    let mut waiter = fencing(scene, name);
     assert!(waiter.poll().is_pending());
     waiter
 }
@@ -30,24 +32,15 @@ async fn gets(waiter: Fencing) -> FencedLockGuard {
     soon("its turn", waiter).await.expect("the lock")
 }
 
-async fn unlock(guard: FencedLockGuard) {
-    soon("unlocking", guard.unlock()).await.expect("unlocking");
-}
-
 /// The first of several waiters, which has drawn a block of tokens for the others.
 async fn drawn(scene: &Scene, name: &str, others: usize) -> (FencedLockGuard, Vec<Fencing>) {
     let guard = fence(&scene.client.fenced_lock(name)).await;
     let first = parked(scene, name).await;
     let line = (0..others).map(|_| behind(scene, name)).collect();
-    let token = guard.token();
-    unlock(guard).await;
+    let token = open(guard).await;
     let guard = gets(first).await;
     assert!(guard.token() > token);
     (guard, line)
-}
-
-async fn fence(lock: &FencedLock) -> FencedLockGuard {
-    soon("locking", lock.lock()).await.expect("locking")
 }
 
 fn fill(server: &Server) {
@@ -73,7 +66,7 @@ async fn no_hand_off_awaits_a_token_while_the_block_lasts() {
         assert!(guard.token() > token && !guard.is_lost());
     }
     scene.proxy.let_go();
-    unlock(guard).await;
+    open(guard).await;
     scene.until_gone("block").await;
 }
 
@@ -87,7 +80,7 @@ async fn a_client_draws_more_tokens_before_its_block_is_used_up() {
         line.push(behind(&scene, "more"));
         // To confirm one takes a request, with which it draws tokens if need be.
         if turn % (BLOCK / 4) == 0 {
-            unlock(guard).await
+            open(guard).await;
         } else {
             drop(guard)
         }
@@ -96,29 +89,11 @@ async fn a_client_draws_more_tokens_before_its_block_is_used_up() {
         tokens.push(guard.token());
     }
     drop(line);
-    unlock(guard).await;
+    open(guard).await;
     // What is left of the block is not for anybody else.
-    let other = scene.other().await;
-    let guard = fence(&other.fenced_lock("more")).await;
-    tokens.push(guard.token());
-    unlock(guard).await;
-    assert!(tokens.windows(2).all(|two| two[0] < two[1]), "not growing: {tokens:?}");
+    tokens.push(next_token(&scene.other().await.fenced_lock("more")).await);
+    assert_growing(&tokens);
     scene.until_gone("more").await;
-}
-
-#[tokio::test]
-async fn a_full_memory_lets_fenced_hand_offs_through_while_tokens_are_left() {
-    let scene = Scene::new().await;
-    let (mut guard, line) = drawn(&scene, "left", 5).await;
-    let owner = guard.owner().to_owned();
-    fill(&scene.server);
-    for waiter in line {
-        unlock(guard).await;
-        guard = gets(waiter).await;
-        assert_eq!(guard.owner(), owner, "it was not handed off");
-    }
-    unlock(guard).await;
-    assert!(!scene.server.exists("left"));
 }
 
 #[tokio::test]
@@ -131,7 +106,7 @@ async fn a_full_memory_refuses_a_fenced_hand_off_and_the_lock_is_released() {
         let before = scene.server.errors_in_scripts("OOM");
         fill(&scene.server);
         if unlocks {
-            soon("unlocking", guard.unlock()).await.expect("a release needs no memory");
+            open(guard).await;
             assert!(!scene.server.exists(&name), "it says that it has released the lock");
         } else {
             drop(guard);
@@ -141,55 +116,21 @@ async fn a_full_memory_refuses_a_fenced_hand_off_and_the_lock_is_released() {
         assert!(scene.server.errors_in_scripts("OOM") > before);
         scene.until_gone(&name).await;
         scene.server.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
-        let guard = fence(&scene.client.fenced_lock(&name)).await;
-        soon("unlocking", guard.unlock()).await.expect("unlocking");
+        next_token(&scene.client.fenced_lock(&name)).await;
     }
 }
 
 #[tokio::test]
 async fn a_full_memory_lets_a_plain_hand_off_through() {
     let scene = Scene::new().await;
-    let guard = hold(&scene.client.lock("full")).await;
-    let mut next = Waiter::first(&scene, "full", LOCK).await;
+    let (guard, mut next) = scene.pair("full", LOCK).await;
     let mut last = Waiter::behind(&scene.client, "full", FOR_A_MINUTE);
     fill(&scene.server);
     let owner = guard.owner().to_owned();
-    soon("unlocking", guard.unlock()).await.expect("a hand-off needs no memory");
+    release(guard).await;
     release(next.has()).await;
     scene.until_kept_for("full", ms(50_000)).await;
     scene.assert_held("full", &owner);
     release(last.has()).await;
     assert!(!scene.server.exists("full"));
-}
-
-#[tokio::test]
-async fn fenced_and_plain_handles_of_one_name_stand_in_one_line() {
-    let scene = Scene::new().await;
-    let tokens = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let tasks: Vec<_> = (0..6)
-        .map(|number| {
-            let (plain, fenced) = (scene.client.lock("mixed"), scene.client.fenced_lock("mixed"));
-            let tokens = tokens.clone();
-            tokio::spawn(async move {
-                for _ in 0..30 {
-                    if number % 2 == 0 {
-                        release(hold(&plain).await).await;
-                        continue;
-                    }
-                    let guard = fence(&fenced).await;
-                    tokens.lock().unwrap().push(guard.token());
-                    tokio::task::yield_now().await;
-                    soon("unlocking", guard.unlock()).await.expect("unlocking");
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        soon("all turns", task).await.unwrap();
-    }
-    let tokens = std::mem::take(&mut *tokens.lock().unwrap());
-    assert_eq!(tokens.len(), 90);
-    assert!(tokens.windows(2).all(|two| two[0] < two[1]), "not growing: {tokens:?}");
-    assert!(scene.server.calls("hset") < 150, "it was hardly ever handed off");
-    scene.until_gone("mixed").await;
 }

@@ -8,27 +8,24 @@ struct InTheAir {
     old: Spawn<BoxFuture<'static, Result<(), Error>>>,
     new: LockGuard,
     behind: Waiter,
-    other: LockClient,
 }
 
 impl InTheAir {
     async fn of(name: &str) -> Self {
         let scene = Scene::new().await;
-        let other = scene.other().await;
-        let guard = hold(&scene.client.lock(name)).await;
-        let mut next = Waiter::first(&scene, name, LOCK).await;
+        let (guard, mut next) = scene.pair(name, LOCK).await;
         let behind = Waiter::behind(&scene.client, name, LOCK);
         let held = scene.hold_scripts();
         let old = unlocking(guard);
         let new = next.has();
         scene.until_held(held).await;
-        Self { scene, old, new, behind, other }
+        Self { scene, old, new, behind }
     }
 
     /// Lets the hand-off arrive: the new holder hears that its lock is lost, and so does the one
     /// who gave it back.
-    async fn arrives(self) -> (Scene, Waiter, LockClient) {
-        let Self { scene, old, new, behind, other } = self;
+    async fn arrives(self) -> (Scene, Waiter) {
+        let Self { scene, old, new, behind } = self;
         assert!(!new.is_lost(), "nobody can know yet");
         let start = Instant::now();
         scene.proxy.let_go();
@@ -37,7 +34,7 @@ impl InTheAir {
         assert!(took < ms(1_000), "it took {took:?} to hear of the loss");
         assert_lost(soon("the answer", old).await);
         assert_lost(soon("the answer", new.unlock()).await);
-        (scene, behind, other)
+        (scene, behind)
     }
 }
 
@@ -45,7 +42,7 @@ impl InTheAir {
 async fn both_holders_of_a_deleted_lock_are_told_and_the_next_goes_on() {
     let air = InTheAir::of("deleted").await;
     air.scene.server.ask::<()>(&["DEL", "deleted"]);
-    let (scene, behind, _) = air.arrives().await;
+    let (scene, behind) = air.arrives().await;
     release(behind.gets().await).await;
     assert!(!scene.server.exists("deleted"));
 }
@@ -55,11 +52,8 @@ async fn the_lock_of_somebody_who_took_the_name_meanwhile_is_not_touched() {
     let air = InTheAir::of("taken").await;
     air.scene.server.ask::<()>(&["DEL", "taken"]);
     air.scene.server.hold_by_hand("taken", "somebody:1", MINUTE);
-    let (scene, behind, _) = air.arrives().await;
-    assert_eq!(
-        scene.server.holds("taken").into_iter().collect::<Vec<_>>(),
-        [("somebody:1".to_owned(), 1)]
-    );
+    let (scene, behind) = air.arrives().await;
+    scene.assert_held("taken", "somebody:1");
     assert!(scene.server.pttl("taken") > 50_000, "its lease was changed");
     scene.server.free_by_hand("taken");
     release(behind.gets().await).await;
@@ -71,7 +65,7 @@ async fn a_name_that_became_something_else_stays_what_it_is() {
     let air = InTheAir::of("replaced").await;
     air.scene.server.ask::<()>(&["DEL", "replaced"]);
     air.scene.server.ask::<()>(&["SET", "replaced", "not a lock"]);
-    let (scene, behind, _) = air.arrives().await;
+    let (scene, behind) = air.arrives().await;
     let error = soon("the refusal", behind.task).await.expect_err("no lock");
     assert_eq!(error.kind(), ErrorKind::NotALock);
     assert_eq!(scene.server.ask::<String>(&["GET", "replaced"]), "not a lock");
@@ -80,8 +74,9 @@ async fn a_name_that_became_something_else_stays_what_it_is() {
 #[tokio::test]
 async fn a_lock_that_was_freed_by_force_is_lost_on_its_way() {
     let air = InTheAir::of("forced").await;
-    assert!(air.other.lock("forced").force_unlock().await.unwrap());
-    let (scene, behind, other) = air.arrives().await;
+    let other = air.scene.other().await;
+    assert!(other.lock("forced").force_unlock().await.unwrap());
+    let (scene, behind) = air.arrives().await;
     release(behind.gets().await).await;
     assert!(is_free(&other, "forced").await);
     assert!(!scene.server.exists("forced"));

@@ -41,15 +41,13 @@ async fn an_outage_for_longer_than_the_lease_loses_the_new_guard_before_anybody_
     assert!([ErrorKind::Lost, ErrorKind::Unavailable].contains(&error.kind()), "{error}");
     assert!(!theirs.is_lost());
     release(theirs).await;
-    release(behind.gets().await).await;
-    scene.until_gone("outage").await;
+    scene.ends(behind.gets().await).await;
 }
 
 #[tokio::test]
 async fn an_outage_for_less_than_the_lease_is_survived() {
     let scene = Scene::with(&[], impatient).await;
-    let guard = hold(&scene.client.lock("brief")).await;
-    let mut next = Waiter::first(&scene, "brief", FOR_A_MINUTE).await;
+    let (guard, mut next) = scene.pair("brief", FOR_A_MINUTE).await;
     let behind = Waiter::behind(&scene.client, "brief", LOCK);
     scene.proxy.refuse(true);
     assert!(scene.proxy.cut_all() > 0);
@@ -60,8 +58,7 @@ async fn an_outage_for_less_than_the_lease_is_survived() {
     scene.proxy.refuse(false);
     scene.until_kept_for("brief", ms(50_000)).await;
     release(guard).await;
-    release(behind.gets().await).await;
-    scene.until_gone("brief").await;
+    scene.ends(behind.gets().await).await;
 }
 
 /// The connection of the client's own thread goes silent, for longer than the lease; the others
@@ -100,39 +97,14 @@ async fn a_hand_off_that_is_stuck_does_not_carry_later_holders_along() {
     assert!(!guard.is_lost(), "lost for what was no concern of its");
     assert_lost(soon("an answer", lost.unlock()).await);
     assert!(!guard.is_lost());
-    release(guard).await;
-    scene.until_gone("stuck").await;
-}
-
-#[tokio::test]
-async fn a_server_that_comes_back_without_its_data_loses_the_new_guard() {
-    let scene = Scene::new().await;
-    let guard = hold(&scene.client.lock("forgotten")).await;
-    let mut next = Waiter::first(&scene, "forgotten", LOCK).await;
-    let behind = Waiter::behind(&scene.client, "forgotten", LOCK);
-    let held = scene.hold_scripts();
-    let old = unlocking(guard);
-    let guard = next.has();
-    scene.until_held(held).await;
-    scene.server.kill();
-    scene.proxy.let_go();
-    scene.server.start_again();
-    soon("the loss", guard.lost()).await;
-    // Whether it was carried out before the end nobody knows.
-    if let Err(error) = soon("an answer", old).await {
-        assert_ne!(error.kind(), ErrorKind::Server, "{error}");
-    }
-    assert_lost(soon("an answer", guard.unlock()).await);
-    release(behind.gets().await).await;
-    scene.until_gone("forgotten").await;
+    scene.ends(guard).await;
 }
 
 #[tokio::test]
 async fn a_server_that_comes_back_with_its_data_takes_the_hand_off_up() {
     let durable = ["--appendonly", "yes", "--appendfsync", "always"];
     let scene = Scene::with(&durable, |options| options.command_timeout(SOON)).await;
-    let guard = hold(&scene.client.lock("kept")).await;
-    let mut next = Waiter::first(&scene, "kept", LOCK).await;
+    let (guard, mut next) = scene.pair("kept", LOCK).await;
     let behind = Waiter::behind(&scene.client, "kept", LOCK);
     let held = scene.hold_scripts();
     let owner = guard.owner().to_owned();
@@ -146,6 +118,5 @@ async fn a_server_that_comes_back_with_its_data_takes_the_hand_off_up() {
     scene.assert_held("kept", &owner);
     assert!(!guard.is_lost());
     release(guard).await;
-    release(behind.gets().await).await;
-    scene.until_gone("kept").await;
+    scene.ends(behind.gets().await).await;
 }

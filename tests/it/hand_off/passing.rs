@@ -27,6 +27,15 @@ impl Line {
     }
 }
 
+/// The head has its turn before the one behind it, although it was not handed the lock.
+async fn comes_first<T>(mut head: Waiter, behind: impl Future<Output = T>) {
+    let guard = tokio::select! {
+        guard = head.waits() => guard,
+        _ = behind => panic!("it came after the head"),
+    };
+    release(guard).await;
+}
+
 impl Waiter {
     /// Waits until it has asked Redis, and its request is held up.
     async fn until_it_asks(&mut self, scene: &Scene) {
@@ -51,8 +60,7 @@ async fn while_the_head_asks_the_lock_goes_to_the_waiter_behind_it() {
     assert_eq!(guard.owner(), owner);
     scene.proxy.let_go();
     release(guard).await;
-    release(head.gets().await).await;
-    scene.until_gone("passed").await;
+    scene.ends(head.gets().await).await;
 }
 
 #[tokio::test]
@@ -67,13 +75,8 @@ async fn a_head_that_asks_again_is_not_passed_again() {
     drop(guard);
     assert!(!behind.task.is_woken(), "it passed a head that had asked before");
     scene.proxy.let_go();
-    let guard = tokio::select! {
-        guard = soon("its turn", &mut head.task) => guard.expect("the lock"),
-        _ = behind.waits() => panic!("it came after the head"),
-    };
-    release(guard).await;
-    release(behind.waits().await).await;
-    scene.until_gone("again").await;
+    comes_first(head, behind.waits()).await;
+    scene.ends(behind.waits().await).await;
 }
 
 #[tokio::test]
@@ -83,13 +86,8 @@ async fn nobody_passes_the_head_whose_lease_could_end_before_the_head_hears_of_i
     drop(guard);
     assert!(!behind.task.is_woken(), "the head may sleep through the end of this lease");
     scene.proxy.let_go();
-    let guard = tokio::select! {
-        guard = head.gets() => guard,
-        _ = behind.waits() => panic!("it came after the head"),
-    };
-    release(guard).await;
-    release(behind.waits().await).await;
-    scene.until_gone("brief").await;
+    comes_first(head, behind.waits()).await;
+    scene.ends(behind.waits().await).await;
 }
 
 #[tokio::test]
@@ -101,11 +99,7 @@ async fn nobody_who_needs_a_token_of_redis_passes_the_head() {
     assert!(behind.poll().is_pending());
     drop(guard);
     scene.proxy.let_go();
-    let guard = tokio::select! {
-        guard = head.gets() => guard,
-        _ = soon("its turn", &mut behind) => panic!("it came after the head"),
-    };
-    release(guard).await;
+    comes_first(head, &mut behind).await;
     let guard = soon("its turn", behind).await.expect("the lock");
     soon("unlocking", guard.unlock()).await.expect("unlocking");
     scene.until_gone("token").await;

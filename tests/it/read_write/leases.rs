@@ -3,24 +3,6 @@
 use super::*;
 
 #[tokio::test]
-async fn one_renewal_keeps_all_readers_of_a_client_and_a_writer() {
-    let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(900));
-    let client = soon("connecting", builder.connect()).await.unwrap();
-    let lock = client.read_write_lock("config");
-    let (one, two) = (reads(&lock).await, reads(&client.read_write_lock("config")).await);
-    drop(one);
-    let writing = writes(&client.read_write_lock("other")).await;
-    tokio::time::sleep(ms(2_000)).await;
-    assert!(!two.is_lost() && !writing.is_lost());
-    let marker = format!("{{config}}:{}:rwlock_timeout:1", two.owner());
-    assert!(server.pttl("config") > 0 && server.ask::<i64>(&["PTTL", &marker]) > 0);
-    two.unlock().await.unwrap();
-    writing.unlock().await.unwrap();
-    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
-}
-
-#[tokio::test]
 async fn a_reader_with_a_longer_lease_asks_for_it_and_takes_it_along() {
     let server = Server::start();
     let client = connect(&server).await;
@@ -111,15 +93,4 @@ async fn a_reader_that_has_died_keeps_a_writer_out_for_its_own_lease_only() {
     assert!(server.pttl("config") > 25_000, "nobody waited for the lease of the lock");
     guard.unlock().await.unwrap();
     wait_until("nothing is left", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0).await;
-}
-
-#[tokio::test]
-async fn a_dead_reader_is_out_of_the_way_of_a_single_try() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let dead = "0c2b5a3e-7a4e-4d56-9f0e-1d2c3b4a5968:7";
-    server.ask::<()>(&["HSET", "config", "mode", "read", dead, "1"]);
-    server.ask::<()>(&["PEXPIRE", "config", "60000"]);
-    assert!(is_free_to_write(&client, "config").await);
-    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
 }

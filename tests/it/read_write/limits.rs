@@ -22,6 +22,8 @@ async fn a_plain_lock_and_a_read_write_lock_refuse_each_other_and_touch_nothing(
     not_a_lock("lock", client.lock("a").lock().await.unwrap_err());
     not_a_lock("fair lock", client.fair_lock("a").lock().await.unwrap_err());
     not_a_lock("force_unlock", client.lock("a").force_unlock().await.unwrap_err());
+    not_a_lock("multi", client.multi_lock(["z", "a"]).lock().await.map(drop).unwrap_err());
+    wait_until("the other is free", SOON, || !server.exists("z")).await;
     reading.unlock().await.unwrap();
     for other in [
         &["HSET", "b", "mode", "read", "field", "1"][..],

@@ -20,81 +20,6 @@ fn would_deadlock(error: Error) {
 }
 
 #[tokio::test]
-async fn a_handle_that_writes_reads_whoever_waits_and_no_other_does() {
-    let server = Server::start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
-    let listener = Listener::new(&server, "redisson_rwlock:{config}");
-    let (lock, beside) = (client.read_write_lock("config"), client.read_write_lock("config"));
-    let writing = writes(&lock).await;
-    let waits = [&client, &other].map(|client| client.read_write_lock("config"));
-    let [here, there] = waits;
-    let readers = [waiter(&server, here, reader).await, waiter(&server, there, reader).await];
-    let first = reads(&lock).await;
-    let asked = server.calls("evalsha");
-    let second = reads(&lock).await;
-    assert_eq!(server.calls("evalsha"), asked, "it joins the first one");
-    assert_eq!(held(&server, "config"), is("write", 1, 1), "as a writer of Redisson that reads");
-    let marker = format!("{{config}}:{}:rwlock_timeout:1", first.owner());
-    assert!((29_000..=30_000).contains(&server.ask::<i64>(&["PTTL", &marker])));
-    assert!(lock.try_read_now().await.unwrap().is_some());
-    for lock in [&beside, &other.read_write_lock("config")] {
-        assert!(lock.try_read_now().await.unwrap().is_none());
-        assert!(lock.try_write_now().await.unwrap().is_none());
-    }
-    assert!(readers.iter().all(|one| !one.is_finished()));
-    second.unlock().await.unwrap();
-    assert_eq!(held(&server, "config"), is("write", 1, 1));
-    // What is left is a reader as any other.
-    writing.unlock().await.unwrap();
-    let readers = soon("those that wait", join_all(readers)).await;
-    assert_eq!(held(&server, "config"), is("read", 2, 0));
-    assert_eq!(listener.heard(&server), ["1"]);
-    assert_eq!(readers[0].as_ref().unwrap().owner(), first.owner(), "it has joined that");
-    for one in readers {
-        one.unwrap().unlock().await.unwrap();
-    }
-    first.unlock().await.unwrap();
-    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
-}
-
-#[tokio::test]
-async fn the_sides_of_a_handle_are_given_back_in_any_order() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let lock = client.read_write_lock("config");
-    for read_first in [false, true] {
-        for back in 0..4 {
-            let (reading, writing) = if read_first {
-                let reading = reads(&lock).await;
-                (reading, writes(&lock).await)
-            } else {
-                let writing = writes(&lock).await;
-                (reads(&lock).await, writing)
-            };
-            let again = (reads(&lock).await, writes(&lock).await);
-            assert_eq!(held(&server, "config"), is("write", 1, 1));
-            assert_eq!(again.1.owner(), writing.owner());
-            drop(again);
-            if back % 2 == 0 {
-                reading.unlock().await.unwrap();
-                wait_until("only the writer", SOON, || {
-                    held(&server, "config") == is("write", 0, 1)
-                })
-                .await;
-                if back == 0 { drop(writing) } else { writing.unlock().await.unwrap() }
-            } else {
-                writing.unlock().await.unwrap();
-                wait_until("only the reader", SOON, || held(&server, "config") == is("read", 1, 0))
-                    .await;
-                assert!(client.read_write_lock("config").try_read_now().await.unwrap().is_some());
-                if back == 1 { drop(reading) } else { reading.unlock().await.unwrap() }
-            }
-            wait_until("nothing is left", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0).await;
-        }
-    }
-}
-
-#[tokio::test]
 async fn a_handle_that_is_the_only_reader_writes_at_once_and_any_other_hears_that_it_would_wait() {
     let server = Server::start();
     let (client, other) = (connect(&server).await, connect(&server).await);
@@ -301,4 +226,42 @@ async fn one_watchdog_renews_both_sides_of_a_handle() {
     assert!(lock.force_unlock().await.unwrap());
     soon("the loss", reading.1.lost()).await;
     assert!(reading.0.is_lost());
+}
+
+#[tokio::test]
+async fn a_handle_that_writes_reads_whoever_waits_and_no_other_does() {
+    let server = Server::start();
+    let (client, other) = (connect(&server).await, connect(&server).await);
+    let listener = Listener::new(&server, "redisson_rwlock:{config}");
+    let (lock, beside) = (client.read_write_lock("config"), client.read_write_lock("config"));
+    let writing = writes(&lock).await;
+    let waits = [&client, &other].map(|client| client.read_write_lock("config"));
+    let [here, there] = waits;
+    let readers = [waiter(&server, here, reader).await, waiter(&server, there, reader).await];
+    let first = reads(&lock).await;
+    let asked = server.calls("evalsha");
+    let second = reads(&lock).await;
+    assert_eq!(server.calls("evalsha"), asked, "it joins the first one");
+    assert_eq!(held(&server, "config"), is("write", 1, 1), "as a writer of Redisson that reads");
+    let marker = format!("{{config}}:{}:rwlock_timeout:1", first.owner());
+    assert!((29_000..=30_000).contains(&server.ask::<i64>(&["PTTL", &marker])));
+    assert!(lock.try_read_now().await.unwrap().is_some());
+    for lock in [&beside, &other.read_write_lock("config")] {
+        assert!(lock.try_read_now().await.unwrap().is_none());
+        assert!(lock.try_write_now().await.unwrap().is_none());
+    }
+    assert!(readers.iter().all(|one| !one.is_finished()));
+    second.unlock().await.unwrap();
+    assert_eq!(held(&server, "config"), is("write", 1, 1));
+    // What is left is a reader as any other.
+    writing.unlock().await.unwrap();
+    let readers = soon("those that wait", join_all(readers)).await;
+    assert_eq!(held(&server, "config"), is("read", 2, 0));
+    assert_eq!(listener.heard(&server), ["1"]);
+    assert_eq!(readers[0].as_ref().unwrap().owner(), first.owner(), "it has joined that");
+    for one in readers {
+        one.unwrap().unlock().await.unwrap();
+    }
+    first.unlock().await.unwrap();
+    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
 }

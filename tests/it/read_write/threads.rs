@@ -1,4 +1,4 @@
-//! Readers on several threads of one client, and writers that come in between.
+//! Readers on several threads, most of them of one client, and writers that come in between.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -35,11 +35,12 @@ async fn goes(turn: usize, guard: ReadGuard) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn readers_on_many_threads_are_never_beside_a_writer() {
+async fn a_crowd_of_readers_and_writers_never_meets() {
     let server = Server::start();
     let (client, other) = (connect(&server).await, connect(&server).await);
     let (inside, over) = (Arc::new(Inside::default()), Arc::new(AtomicBool::new(false)));
-    let readers = (0..16).map(|number| {
+    let readers = (0..20).map(|number| {
+        let client = if number < 16 { &client } else { &other };
         let (lock, inside, over) = (client.read_write_lock("a"), inside.clone(), over.clone());
         tokio::spawn(async move {
             let mut turn = number;

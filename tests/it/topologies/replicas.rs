@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::*;
-use crate::support::replicas::replicas_of;
+use crate::support::tokens::{fence, next_token, open};
 
 async fn careful(server: &Server, replicas: u32, timeout: Duration) -> LockClient {
     connected(LockClient::builder().url(server.url()).replicas(replicas, timeout)).await
@@ -21,13 +21,13 @@ fn had_by<T>(result: Result<T, Error>, had: u32, of: u32) {
     assert!(says(had) && says(of), "{text:?} does not say {had} of {of}");
 }
 
-/// Waits until so many connections wait for replicas.
-async fn hanging(server: &Server, least: u64) {
-    wait_until("a WAIT that hangs", SOON, || {
-        let blocked = server.info("blocked_clients").expect("a count");
-        blocked.parse::<u64>().expect("a number") >= least
-    })
-    .await;
+fn hangs(server: &Server) -> bool {
+    server.info("blocked_clients").expect("a count") != "0"
+}
+
+/// Waits until a connection waits for replicas.
+async fn hanging(server: &Server) {
+    wait_until("a WAIT that hangs", SOON, || hangs(server)).await;
 }
 
 #[tokio::test]
@@ -41,29 +41,10 @@ async fn a_lock_is_on_the_replicas_when_it_is_granted() {
         assert!(group.replicas().all(|replica| replica.exists(&name)), "{name}");
         release(guard).await;
     }
-    let fenced = client.fenced_lock("fenced");
-    let first = soon("locking", fenced.lock()).await.unwrap();
+    let guard = fence(&client.fenced_lock("fenced")).await;
     assert!(group.replicas().all(|replica| replica.exists("fenced")));
-    first.unlock().await.unwrap();
+    open(guard).await;
     assert!(group.primary().calls("wait") >= 21, "nobody waited for the replicas");
-}
-
-#[tokio::test]
-async fn a_nested_hold_and_a_busy_lock_are_as_without_the_option() {
-    let group = Replicated::start(1);
-    let client = careful(group.primary(), 1, SOON).await;
-    let lock = client.lock("nested");
-    let (outer, inner) = (hold(&lock).await, hold(&lock).await);
-    assert_eq!(lock.hold_count().await.unwrap(), 2);
-    group.in_step();
-    assert_eq!(group.replica().holds("nested")[outer.owner()], 2);
-    let busy = client.lock("nested").try_lock(ms(100), MINUTE).await.unwrap();
-    assert!(busy.is_none());
-    let waiter = waiting(&client, "nested");
-    release(inner).await;
-    release(outer).await;
-    release(gets(waiter, SOON).await).await;
-    assert!(!group.primary().exists("nested"));
 }
 
 #[tokio::test]
@@ -75,8 +56,7 @@ async fn without_the_option_nobody_waits_for_replicas() {
     for number in 0..10 {
         release(hold(&client.lock(format!("alone:{number}"))).await).await;
     }
-    let fenced = soon("locking", client.fenced_lock("fenced").lock()).await.unwrap();
-    fenced.unlock().await.unwrap();
+    next_token(&client.fenced_lock("fenced")).await;
     assert_eq!(group.primary().calls("wait"), 0);
     assert!(group.primary().calls("evalsha") >= 22, "who has counted here?");
 }
@@ -130,15 +110,6 @@ async fn t10_one_of_two_is_not_two() {
 }
 
 #[tokio::test]
-async fn t10_without_any_replica_nothing_is_granted() {
-    let server = Server::start();
-    let client = careful(&server, 1, ms(200)).await;
-    had_by(soon("an error", client.lock("alone").try_lock_now()).await, 0, 1);
-    until_free("a lock that is given back", &server, "alone").await;
-    assert!(server.calls("wait") >= 1);
-}
-
-#[tokio::test]
 async fn t10_who_waited_in_line_is_told_too_when_the_wait_is_over() {
     let group = Replicated::start(1);
     let primary = group.primary();
@@ -149,7 +120,7 @@ async fn t10_who_waited_in_line_is_told_too_when_the_wait_is_over() {
     wait_until("a subscription", SOON, || primary.subscribers("line") == 1).await;
     group.replica().pause();
     release(guard).await;
-    hanging(primary, 1).await;
+    hanging(primary).await;
     // The lock is free: "busy" would not be true.
     had_by(soon("the end of its wait", waiter).await.unwrap(), 0, 1);
     until_free("a lock that is given back", primary, "line").await;
@@ -184,7 +155,7 @@ async fn a_try_that_is_dropped_while_it_waits_for_replicas_is_given_back() {
     let mut steps = Steps::new(Box::pin(lock.lock()));
     let primary = group.primary();
     let start = Instant::now();
-    while primary.info("blocked_clients").as_deref() == Some("0") {
+    while !hangs(primary) {
         assert!(steps.take(1).await.is_none(), "granted without the replica");
         assert!(start.elapsed() < SOON, "no WAIT was sent");
     }
@@ -228,7 +199,7 @@ async fn a_wait_that_hangs_holds_up_nobody_else() {
         tokio::spawn(async move { lock.try_lock_now().await })
     });
     let hung: Vec<_> = hung.collect();
-    hanging(primary, 1).await;
+    hanging(primary).await;
     let start = Instant::now();
     assert!(soon("an answer", lock.is_locked()).await.unwrap());
     assert_eq!(soon("an answer", lock.hold_count()).await.unwrap(), 1);
@@ -237,28 +208,12 @@ async fn a_wait_that_hangs_holds_up_nobody_else() {
     assert!(!primary.exists("held"));
     assert!(took < ms(1_000), "{took:?} behind a WAIT");
     // And it did hang all the while.
-    hanging(primary, 1).await;
+    hanging(primary).await;
     assert!(hung.iter().all(|task| !task.is_finished()));
     for result in soon("twenty errors", join_all(hung)).await {
         had_by(result.unwrap(), 0, 1);
     }
     wait_until("free locks", SOON, || primary.ask::<u64>(&["DBSIZE"]) == 0).await;
-}
-
-#[tokio::test]
-async fn a_wait_for_replicas_always_has_an_end() {
-    let group = Replicated::start(1);
-    assert_eq!(replicas_of(group.primary()), 1);
-    group.replica().pause();
-    // To Redis a timeout of zero is none.
-    for timeout in [Duration::ZERO, Duration::from_micros(300)] {
-        let builder = LockClient::builder().url(group.primary().url()).replicas(1, timeout);
-        match soon("connecting", builder.connect()).await {
-            Ok(client) => had_by(soon("an end", client.lock("short").try_lock_now()).await, 0, 1),
-            Err(error) => assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}"),
-        }
-    }
-    until_free("a lock that is given back", group.primary(), "short").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

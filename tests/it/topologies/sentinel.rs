@@ -25,6 +25,18 @@ fn conviction(port: u16, epoch: u64) -> String {
     )
 }
 
+/// A Sentinel that says so for ever. What is of a later epoch is newer.
+fn stubborn(says: &Server, epoch: u64) -> Server {
+    Server::start_sentinel(&conviction(says.port(), epoch))
+}
+
+/// From now on a stubborn Sentinel names that one.
+fn convince(sentinel: &Server, says: &Server) {
+    sentinel.kill();
+    sentinel.configure(&conviction(says.port(), 1));
+    sentinel.start_again();
+}
+
 /// Waits until both replicas have all that the master has been told.
 fn replicated(master: &Server) {
     assert_eq!(master.ask::<u64>(&["WAIT", "2", "10000"]), 2, "replicas that lag behind");

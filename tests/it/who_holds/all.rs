@@ -1,25 +1,8 @@
 //! All locks of a pattern.
 
+use std::collections::BTreeSet;
+
 use super::*;
-
-/// All that a pattern finds, by name. What fails is in the second place.
-async fn found(client: &LockClient, pattern: &str) -> (BTreeMap<String, Inspection>, Vec<Error>) {
-    let mut locks = client.locks(pattern);
-    let (mut found, mut failed) = (BTreeMap::new(), Vec::new());
-    while let Some(lock) = within(MINUTE, "a lock", locks.next()).await {
-        match lock {
-            Ok(lock) => drop(found.insert(lock.name.clone(), lock)),
-            Err(error) => failed.push(error),
-        }
-    }
-    (found, failed)
-}
-
-async fn all(client: &LockClient, pattern: &str) -> BTreeMap<String, Inspection> {
-    let (found, failed) = found(client, pattern).await;
-    assert!(failed.is_empty(), "{failed:?}");
-    found
-}
 
 #[tokio::test]
 async fn locks_of_all_kinds_are_found_and_nothing_else() {
@@ -32,8 +15,7 @@ async fn locks_of_all_kinds_are_found_and_nothing_else() {
     let fair = holder.fair_lock("a:fair").lock().await.unwrap();
     let waits = watcher.fair_lock("a:fair");
     let waiter = tokio::spawn(async move { waits.lock().await.unwrap() });
-    let queued = || server.ask::<usize>(&["ZCARD", "redlatch_queue:{a:fair}"]) == 1;
-    wait_until("an entry in the queue", SOON, queued).await;
+    queued(&server, "redlatch_queue:{a:fair}", 1).await;
     server.hold_by_hand("a:java", "5f6b1bd4-9b1e-4c9a-8a7a-6f1ab4b4d1b1:47", MINUTE);
     server.ask::<u64>(&["HSET", "a:user", "name", "x"]);
     server.ask::<()>(&["SET", "a:text", "x"]);
@@ -189,17 +171,6 @@ async fn all_nodes_of_a_cluster_are_looked_at_and_a_dead_one_is_one_error() {
     cluster.nodes()[1].resume();
     assert_eq!((others.len(), kinds), (alive, vec![ErrorKind::Unavailable]));
     join_all(guards.into_iter().map(LockGuard::unlock)).await;
-}
-
-#[tokio::test]
-async fn the_primary_behind_sentinels_is_looked_at() {
-    let sentinels = Sentinels::start();
-    let builder =
-        LockClient::builder().sentinel(sentinel::MASTER, sentinels.urls()).label("behind");
-    let client = soon("connecting", builder.connect()).await.expect("a client");
-    let guard = hold(&client.lock("held")).await;
-    assert!(is_here(&all(&client, "*").await["held"].holders[0], "behind"));
-    release(guard).await;
 }
 
 /// What a look at ten thousand locks costs, in a build with optimization:

@@ -25,20 +25,6 @@ async fn a_lock_names_its_holder_and_where_that_is() {
 }
 
 #[tokio::test]
-async fn a_fenced_lock_names_the_last_token() {
-    let server = Server::start();
-    let (holder, watcher) = (connect(&server).await, connect(&server).await);
-    let guard = holder.fenced_lock("fenced").lock().await.unwrap();
-    let seen = seen(&watcher, "fenced").await;
-    assert_eq!(seen.kind, InspectedKind::Fenced);
-    assert!(seen.token >= Some(guard.token()), "{seen:?}");
-    assert_eq!(seen.holders[0].label, None);
-    assert_eq!(seen.holders[0].pid, Some(std::process::id()));
-    guard.unlock().await.unwrap();
-    assert_eq!(watcher.inspect("fenced").await.unwrap(), None);
-}
-
-#[tokio::test]
 async fn a_fair_lock_names_the_clients_that_wait_in_their_order() {
     let server = Server::start();
     let watcher = connect(&server).await;
@@ -48,8 +34,7 @@ async fn a_fair_lock_names_the_clients_that_wait_in_their_order() {
     for (many, client) in clients.iter().enumerate() {
         let lock = client.fair_lock("tickets");
         waiters.push(tokio::spawn(async move { lock.lock().await.unwrap() }));
-        let queued = || server.ask::<usize>(&["ZCARD", "redlatch_queue:{tickets}"]) == many + 1;
-        wait_until("an entry in the queue", SOON, queued).await;
+        queued(&server, "redlatch_queue:{tickets}", many + 1).await;
     }
     let one = seen(&watcher, "tickets").await;
     assert_eq!(one.kind, InspectedKind::Fair);
@@ -89,17 +74,13 @@ async fn a_fair_lock_names_the_clients_that_wait_in_their_order() {
 async fn a_read_write_lock_names_its_readers_with_their_leases_and_who_waits_to_write() {
     let server = Server::start();
     let watcher = connect(&server).await;
-    let [one, two, third] = [
-        labelled(&server, "one").await,
-        labelled(&server, "two").await,
-        labelled(&server, "3").await,
-    ];
+    let (one, two) = (labelled(&server, "one").await, labelled(&server, "two").await);
+    let third = labelled(&server, "3").await;
     let reads = one.read_write_lock("config").read_with_lease(MINUTE).await.unwrap();
     let too = two.read_write_lock("config").read_with_lease(2 * MINUTE).await.unwrap();
     let lock = third.read_write_lock("config");
     let waiter = tokio::spawn(async move { lock.write().await.unwrap() });
-    let queued = || server.ask::<usize>(&["ZCARD", "redlatch_rw_queue:{config}"]) == 1;
-    wait_until("an entry in the queue", SOON, queued).await;
+    queued(&server, "redlatch_rw_queue:{config}", 1).await;
     let shared = seen(&watcher, "config").await;
     assert_eq!(shared.kind, InspectedKind::ReadWrite);
     let mut expected = [(reads.owner(), "one", MINUTE), (too.owner(), "two", 2 * MINUTE)];
@@ -153,16 +134,8 @@ async fn what_redisson_holds_is_seen_by_its_owner() {
     // It has no lease any more: it has died.
     assert_eq!((&*second.owner, second.lease_left), (other, Some(Duration::ZERO)));
     server.ask::<()>(&["DEL", "plain", "shared"]);
-    server.ask::<u64>(&[
-        "HSET",
-        "written",
-        "mode",
-        "write",
-        &format!("{owner}:write"),
-        "1",
-        owner,
-        "1",
-    ]);
+    let writer = format!("{owner}:write");
+    server.ask::<u64>(&["HSET", "written", "mode", "write", &writer, "1", owner, "1"]);
     let written = seen(&client, "written").await;
     let modes: Vec<_> = written.holders.iter().map(|holder| holder.mode).collect();
     assert_eq!(modes, [Some(HoldMode::Read), Some(HoldMode::Write)]);

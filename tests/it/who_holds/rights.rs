@@ -32,24 +32,15 @@ async fn the_rights_of_the_guide_are_enough_to_look_and_for_nothing_else() {
     let fair = holder.fair_lock("fair").lock().await.unwrap();
     let waits = holder.fair_lock("fair");
     let waiter = tokio::spawn(async move { waits.lock().await.unwrap() });
-    let queued = || server.ask::<usize>(&["ZCARD", "redlatch_queue:{lock:fair}"]) == 1;
-    wait_until("an entry in the queue", SOON, queued).await;
+    queued(&server, "redlatch_queue:{lock:fair}", 1).await;
     let client = watcher(&server, "").await;
     server.ask::<()>(&["ACL", "LOG", "RESET"]);
     let fenced = seen(&client, "fenced").await;
-    assert_eq!(
-        (fenced.token >= Some(guard.token()), is_here(&fenced.holders[0], "orders")),
-        (true, true)
-    );
+    assert!(fenced.token >= Some(guard.token()) && is_here(&fenced.holders[0], "orders"));
     let shared = seen(&client, "shared").await;
     assert!(shared.holders[0].lease_left.is_some_and(|left| left > Duration::ZERO), "{shared:?}");
     assert!(seen(&client, "fair").await.waiting[0].age.is_some());
-    let mut locks = client.locks("*");
-    let mut names = BTreeSet::new();
-    while let Some(lock) = soon("a lock", locks.next()).await {
-        names.insert(lock.expect("a lock").name);
-    }
-    assert_eq!(names, ["fair", "fenced", "shared"].map(str::to_owned).into());
+    assert!(all(&client, "*").await.keys().eq(["fair", "fenced", "shared"]));
     let log: Vec<redis::Value> = server.ask(&["ACL", "LOG"]);
     assert!(log.is_empty(), "{log:?}");
     // It may lock nothing.

@@ -2,7 +2,7 @@
 
 use super::properties::*;
 use super::*;
-use crate::{assert_violates, check, is_full};
+use crate::{assert_certain_steps_end, assert_violates, check, check_all, is_full};
 
 const NEVER: Role = Role { calls: [0, 0], grants: true };
 const ONE: Role = Role { calls: [1, 0], grants: true };
@@ -19,16 +19,6 @@ fn fair(roles: [Role; 3], faults: u8) -> Fair {
 
 fn every_step(roles: [Role; 3], faults: u8) -> Fair {
     Fair { every_step: true, ..fair(roles, faults) }
-}
-
-fn assert_certain_steps_end(model: &Fair) {
-    crate::assert_certain_steps_end(model, |step| step.is_certain());
-}
-
-/// Visits all states, and follows all certain steps from each.
-fn check_all(what: &str, model: Fair, states: usize, depth: usize) {
-    check(what, model.clone(), states, depth);
-    assert_certain_steps_end(&model);
 }
 
 #[test]
@@ -96,11 +86,4 @@ fn each_bug_of_a_fair_lock_violates_the_property_that_is_there_for_it() {
         let stays = Fair { bug: Some(Bug::PlaceStays), ..fair([notified, ONE, ONE], 1) };
         assert_violates("PlaceStays", stays, ORDER);
     }
-}
-
-/// The state is copied for every transition.
-#[test]
-fn a_state_is_small() {
-    let size = size_of::<State>();
-    assert!(size <= 512, "{size} bytes");
 }

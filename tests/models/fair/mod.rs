@@ -17,7 +17,7 @@
 //! # What is not
 //!
 //! - What the other models have: nested holds, renewals, late requests of stale connections, and a
-//!   handoff queue of several steps (the next hand-off waits for the confirmation of the one before).
+//!   hand-off before the one before it is confirmed.
 //! - Calls that do not wait, `fair_turn`, plain locks of the same name, a queue that Redis loses.
 //! - Two first tries of one client at the same time.
 //!
@@ -38,12 +38,8 @@
 //! or if a grant ends that it did not take. A waiter that is in the wait queue again, because it took
 //! what was handed to it too late, comes anew.
 //!
-//! # No waiter waits for ever
-//!
-//! As in the other models: where no certain step is left, no client waits, and no key and no place is
-//! there. That the certain steps come to an end is checked by following all of them: no way of
-//! them leads back to where it began. `WOKEN` says more sharply that a lock that was *released*, or
-//! granted and not taken, is on its way to a client without a time to come.
+//! `WOKEN` says that a lock that was *released*, or granted and not taken, is on its way to a client
+//! without a time to come.
 
 mod checks;
 mod client;
@@ -52,6 +48,9 @@ mod server;
 mod state;
 mod steps;
 
+use stateright::{Model, Property};
+
+use properties::{INVARIANTS, REACHED};
 use state::{Call, Client, Owner, State};
 use steps::Step;
 
@@ -114,23 +113,32 @@ pub(crate) struct Fair {
     pub(crate) every_step: bool,
 }
 
-impl Fair {
-    fn initial(&self) -> State {
+impl Model for Fair {
+    type State = State;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State> {
         let clients = self.roles.map(|role| {
             let [first, second] = role.calls.map(|calls| Owner { calls, ..Owner::default() });
             let owners = [first, second, Owner::default()];
             Client { up: true, grants: role.grants, owners, ..Client::default() }
         });
-        let state = State { clients, faults: self.faults, ..State::default() };
-        tidied(state)
+        vec![tidied(State { clients, faults: self.faults, ..State::default() })]
     }
 
-    /// The state after `step`.
-    fn after(&self, state: &State, step: Step) -> State {
-        let mut next = state.clone();
+    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+        self.steps(state, steps);
+    }
+
+    fn next_state(&self, last: &State, step: Step) -> Option<State> {
+        let mut next = last.clone();
         next.faults -= u8::from(step.is_fault());
         self.take(&mut next, step);
-        tidied(next)
+        Some(tidied(next))
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        crate::properties(self, INVARIANTS, REACHED, self.bug.is_some())
     }
 }
 

@@ -1,10 +1,8 @@
 //! What must hold in every state, and what must be reached for the check to mean something.
 
-use stateright::{Model, Property};
-
 use super::Fair;
 use super::state::{Call, Client, GRANT, Owner, Sent, State};
-use super::steps::Step;
+use crate::goes_on;
 
 pub(crate) const EXCLUSION: &str =
     "at most one waiter of all clients believes that it has the lock";
@@ -17,74 +15,36 @@ pub(crate) const PLACE: &str = "a place is that of a waiter, or is about to be g
 pub(crate) const COMES: &str = "a client that cannot hear has said that it comes, or is about to";
 pub(crate) const END: &str = "at rest no client waits or holds, and no key and no place is there";
 
-impl Model for Fair {
-    type State = State;
-    type Action = Step;
+type Possible = fn(&Fair) -> bool;
+type Seen = fn(&Fair, &State) -> bool;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![self.initial()]
-    }
-
-    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
-        self.steps(state, steps);
-    }
-
-    fn next_state(&self, last: &State, step: Step) -> Option<State> {
-        Some(self.after(last, step))
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        let mut properties = vec![
-            Property::always(EXCLUSION, |_, state: &State| {
-                owners(state).filter(|(_, owner)| owner.relies()).count() <= 1
-            }),
-            Property::always(HOLDER, |_, state: &State| {
-                let has = |c: usize| state.key.is_some_and(|key| key.client == c);
-                owners(state).all(|(c, owner)| !owner.relies() || has(c))
-            }),
-            Property::always(ORDER, |_, state: &State| !state.passed_over),
-            Property::always(NO_ETERNAL_KEY, |_, state: &State| {
-                state.key.is_none_or(|key| key.has_ttl)
-            }),
-            Property::always(GRANT_GOES_ON, |_, state: &State| {
-                let granted = state.key.filter(|key| key.owner == GRANT && !state.grant_lost);
-                granted.is_none_or(|key| state.clients[key.client].has_grant())
-            }),
-            Property::always(WOKEN, |_, state: &State| {
-                let free = state.key.is_none() && state.notified.is_none() && !state.message_lost;
-                !free
-                    || !state.clients.iter().any(hears)
-                    || state.clients.iter().any(is_about_to_ask)
-            }),
-            Property::always(PLACE, |_, state: &State| {
-                let left = |client: &Client| client.up && client.place > 0 && !client.keeps_place();
-                !state.clients.iter().any(left)
-            }),
-            // A release that was sent before the cut may arrive later, and say that the client hears.
-            Property::always(COMES, |model: &Self, state: &State| {
-                let goes_on = |client: &Client| client.due || client.hand_off.is_some();
-                model.every_step || state.clients.iter().all(|c| !is_unsaid(c) || goes_on(c))
-            }),
-            Property::always(END, |model: &Self, state: &State| {
-                is_settled(state) || model.goes_on(state)
-            }),
-        ];
-        if self.bug.is_none() {
-            let reached = REACHED.iter().filter(|(possible, ..)| possible(self));
-            properties.extend(reached.map(|&(_, name, seen)| Property::sometimes(name, seen)));
-        }
-        properties
-    }
-}
-
-impl Fair {
-    /// Whether something happens for certain.
-    fn goes_on(&self, state: &State) -> bool {
-        let mut steps = Vec::new();
-        self.steps(state, &mut steps);
-        steps.into_iter().any(Step::is_certain)
-    }
-}
+pub(super) const INVARIANTS: &[(&str, Seen)] = &[
+    (EXCLUSION, |_, state| owners(state).filter(|(_, owner)| owner.relies()).count() <= 1),
+    (HOLDER, |_, state| {
+        let has = |c: usize| state.key.is_some_and(|key| key.client == c);
+        owners(state).all(|(c, owner)| !owner.relies() || has(c))
+    }),
+    (ORDER, |_, state| !state.passed_over),
+    (NO_ETERNAL_KEY, |_, state| state.key.is_none_or(|key| key.has_ttl)),
+    (GRANT_GOES_ON, |_, state| {
+        let granted = state.key.filter(|key| key.owner == GRANT && !state.grant_lost);
+        granted.is_none_or(|key| state.clients[key.client].has_grant())
+    }),
+    (WOKEN, |_, state| {
+        let free = state.key.is_none() && state.notified.is_none() && !state.message_lost;
+        !free || !state.clients.iter().any(hears) || state.clients.iter().any(is_about_to_ask)
+    }),
+    (PLACE, |_, state| {
+        let left = |client: &Client| client.up && client.place > 0 && !client.keeps_place();
+        !state.clients.iter().any(left)
+    }),
+    // A release that was sent before the cut may arrive later, and say that the client hears.
+    (COMES, |model, state| {
+        let goes_on = |client: &Client| client.due || client.hand_off.is_some();
+        model.every_step || state.clients.iter().all(|c| !is_unsaid(c) || goes_on(c))
+    }),
+    (END, |model, state| is_settled(state) || goes_on(model, state)),
+];
 
 fn owners(state: &State) -> impl Iterator<Item = (usize, &Owner)> {
     let clients = state.clients.iter().enumerate();
@@ -117,9 +77,6 @@ fn is_settled(state: &State) -> bool {
     empty && owners(state).all(|(_, owner)| is_done(owner))
 }
 
-type Possible = fn(&Fair) -> bool;
-type Seen = fn(&Fair, &State) -> bool;
-
 const ALWAYS: Possible = |_| true;
 const WITH_FAULTS: Possible = |model| model.faults > 0;
 const WITH_TWO: Possible = |model| model.roles.iter().any(|role| role.calls[1] > 0);
@@ -128,7 +85,7 @@ const OF_THREE: Possible = |model| model.roles.iter().all(|role| role.calls[0] >
 const OF_THREE_WITH_FAULTS: Possible = |model| model.faults > 0 && OF_THREE(model);
 
 /// The states without which the check would mean little, and where they can be reached.
-const REACHED: &[(Possible, &str, Seen)] = &[
+pub(super) const REACHED: &[(Possible, &str, Seen)] = &[
     (ALWAYS, "a waiter has a grant that Redis has not made its lease", |_, state| {
         let granted = state.key.is_some_and(|key| key.owner == GRANT);
         granted && owners(state).any(|(_, owner)| owner.relies() && owner.call == Call::None)

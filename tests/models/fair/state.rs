@@ -408,15 +408,7 @@ impl State {
 
     fn swap(&mut self, a: usize, b: usize) {
         self.clients.swap(a, b);
-        let swapped = |c: usize| {
-            if c == a {
-                b
-            } else if c == b {
-                a
-            } else {
-                c
-            }
-        };
+        let swapped = crate::swapped(a, b);
         let mask = bit(0, HANDLES) - 1;
         let swap = |set: &mut Set| {
             let of = |c: usize| (*set >> (c * HANDLES)) & mask;

@@ -65,12 +65,13 @@ pub(crate) enum Step {
     Crash(usize),
 }
 
-impl Step {
-    /// Whether it happens sooner or later if nothing else does.
-    pub(super) fn is_certain(self) -> bool {
+impl crate::Step for Step {
+    fn is_certain(self) -> bool {
         !self.is_fault() && !matches!(self, Self::Begin(..) | Self::AskEarly(_))
     }
+}
 
+impl Step {
     pub(super) fn is_fault(self) -> bool {
         use Step::*;
         let of_replies = matches!(self, Cut(..) | ReleaseCut(..) | CutHandOff(_));

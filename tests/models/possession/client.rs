@@ -69,8 +69,10 @@ impl Possession {
     /// The server closes the stale connections before the client sends anything.
     pub(super) fn close_stale(&self, client: &mut Client) {
         for slot in &mut client.slots {
-            let closed = |request: Request| {
-                self.late == Late::Killed || self.closes_shorter && request.may_shorten()
+            let closed = |request: Request| match self.late {
+                Late::Executed => false,
+                Late::Killed => true,
+                Late::ShorterKilled => request.may_shorten(),
             };
             slot.late.iter_mut().for_each(|late| *late = late.filter(|request| !closed(*request)));
             slot.late.sort();
@@ -172,9 +174,7 @@ impl Possession {
     pub(super) fn give_back(&self, state: &mut State, (c, s): (usize, usize), i: usize) {
         let client = &mut state.clients[c];
         let slot = &mut client.slots[s];
-        let Some(hold) = slot.holds[i].take() else {
-            return;
-        };
+        let Some(hold) = slot.holds[i].take() else { return };
         slot.holds.sort_by_key(Option::is_none);
         let unlocks = client.handles[usize::from(slot.inside)].role.unlocks;
         slot.unclaimed = false;
@@ -200,9 +200,7 @@ impl Possession {
     /// The head of the wait queue has the lock at once, in the same possession.
     pub(super) fn hand_off(&self, state: &mut State, (c, s): (usize, usize)) {
         let client = &mut state.clients[c];
-        let Some(head) = client.head() else {
-            return;
-        };
+        let Some(head) = client.head() else { return };
         client.leave(head);
         client.wake = false;
         let slot = &mut client.slots[s];
@@ -261,9 +259,7 @@ impl Possession {
         self.make_stale(&mut client.slots[s]);
         let slot = &mut client.slots[s];
         let request = slot.in_flight.take().map(|in_flight| in_flight.request);
-        let Some(Request { kind: Kind::Acquire, count, .. }) = request else {
-            return;
-        };
+        let Some(Request { kind: Kind::Acquire, count, .. }) = request else { return };
         let h = usize::from(slot.inside);
         client.handles[h].call = if count > 1 { Call::None } else { Call::Waiting };
         client.wake |= count == 1;

@@ -49,7 +49,7 @@
 //!
 //! So with long leases alone only `ORPHAN` is violated (and `COUNT`, if holds are nested). And where
 //! the server closes only the connections of requests that may shorten a lease
-//! ([`Possession::closes_shorter`]), `THERE` and `EXCLUSION` hold whatever the leases are.
+//! ([`Late::ShorterKilled`]), `THERE` and `EXCLUSION` hold whatever the leases are.
 //!
 //! # What exclusion rests on
 //!
@@ -76,6 +76,9 @@ mod server;
 mod state;
 mod steps;
 
+use stateright::{Model, Property};
+
+use properties::{INVARIANTS, REACHED};
 use state::{Call, Client, Deadline, HANDLES, Handle, Kind, LATE, Slot, State};
 use steps::Step;
 
@@ -130,6 +133,8 @@ pub(crate) enum Late {
     Executed,
     /// The same, but the next request has the old connection killed before.
     Killed,
+    /// It has it killed only if the old request may shorten a lease.
+    ShorterKilled,
 }
 
 /// What a handle does.
@@ -152,16 +157,17 @@ pub(crate) struct Possession {
     /// Whether a key may be deleted.
     pub(crate) robs: bool,
     pub(crate) late: Late,
-    /// With [`Late::Executed`], the server closes connections with requests that may shorten a lease.
-    pub(crate) closes_shorter: bool,
     pub(crate) fenced: bool,
     pub(crate) bug: Option<Bug>,
     /// Takes no two steps as one.
     pub(crate) every_step: bool,
 }
 
-impl Possession {
-    pub(crate) fn initial(&self) -> State {
+impl Model for Possession {
+    type State = State;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State> {
         let handle = |role: Role| Handle { role, calls: role.calls, ..Handle::default() };
         let clients = self.roles.map(|roles| Client {
             up: true,
@@ -169,24 +175,28 @@ impl Possession {
             renewals: self.renewals,
             ..Client::default()
         });
-        let (long, token_again, false_ok) = (false, false, false);
-        let (drawn, token, faults) = (0, 0, self.faults);
-        let mut state = State { clients, long, drawn, faults, token, token_again, false_ok };
-        tidy(&mut state);
-        state
+        vec![tidied(State { clients, faults: self.faults, ..State::default() })]
     }
 
-    /// The state after `step`.
-    pub(crate) fn after(&self, state: &State, step: Step) -> State {
-        let mut next = state.clone();
+    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+        self.steps(state, steps);
+    }
+
+    fn next_state(&self, last: &State, step: Step) -> Option<State> {
+        let mut next = last.clone();
         if step.is_fault() && !take_counted(&mut next, step) {
             next.faults -= 1;
         }
         self.take(&mut next, step);
-        tidy(&mut next);
-        next
+        Some(tidied(next))
     }
 
+    fn properties(&self) -> Vec<Property<Self>> {
+        crate::properties(self, INVARIANTS, REACHED, self.bug.is_some())
+    }
+}
+
+impl Possession {
     fn take(&self, next: &mut State, step: Step) {
         match step {
             Step::Ask(c) | Step::AskSlowly(c) => {
@@ -248,9 +258,7 @@ impl Possession {
     /// Takes a first acquire, or a release of everything, that meets no fault as one step: what
     /// others do in between they could do before.
     fn hurry(&self, state: &mut State, (c, s): (usize, usize), step: Step) {
-        let Some(in_flight) = &mut state.clients[c].slots[s].in_flight else {
-            return;
-        };
+        let Some(in_flight) = &mut state.clients[c].slots[s].in_flight else { return };
         in_flight.slow = step.is_fault();
         let one = match in_flight.request.kind {
             Kind::Acquire => true,
@@ -281,7 +289,7 @@ fn take_counted(state: &mut State, step: Step) -> bool {
 }
 
 /// Clears what makes no difference any more, and sorts what is interchangeable.
-fn tidy(state: &mut State) {
+fn tidied(mut state: State) -> State {
     for client in &mut state.clients {
         for slot in &mut client.slots {
             for until in slot.deadlines().filter(|until| !until.valid) {
@@ -305,4 +313,5 @@ fn tidy(state: &mut State) {
         }
     }
     state.clients.sort();
+    state
 }

@@ -1,10 +1,8 @@
 //! What must hold in every state, and what must be reached for the check to mean something.
 
-use stateright::{Model, Property};
-
 use super::state::{Call, Client, HANDLES, InFlight, Kind, Reply, Request, Slot, State};
-use super::steps::Step;
 use super::{Late, Possession, Role};
+use crate::goes_on;
 
 pub(crate) const EXCLUSION: &str = "at most one possession has a valid hold";
 pub(crate) const THERE: &str = "a hold is valid only while the key has its possession";
@@ -19,83 +17,43 @@ pub(crate) const WOKEN: &str = "no waiter waits for a longer lease, or a key tha
 pub(crate) const END: &str =
     "at rest no call waits, and no key, hold, request or confirmation is left";
 
-/// All that must hold in every state.
-pub(crate) const ALWAYS: [&str; 10] =
-    [EXCLUSION, THERE, LOSS, COUNT, LEASE, ORPHAN, TOKENS, TRUE_OK, WOKEN, END];
+type Possible = fn(&Possession) -> bool;
+type Seen = fn(&Possession, &State) -> bool;
 
-impl Model for Possession {
-    type State = State;
-    type Action = Step;
-
-    fn init_states(&self) -> Vec<State> {
-        vec![self.initial()]
-    }
-
-    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
-        self.steps(state, steps);
-    }
-
-    fn next_state(&self, last: &State, step: Step) -> Option<State> {
-        Some(self.after(last, step))
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        let mut properties = vec![
-            Property::always(EXCLUSION, |_, state: &State| {
-                slots(state).filter(|slot| slot.is_valid() && !slot.robbed).count() <= 1
-            }),
-            Property::always(THERE, |_, state: &State| {
-                slots(state).all(|slot| !slot.is_valid() || slot.redis > 0 || slot.robbed)
-            }),
-            Property::always(LOSS, |_, state: &State| {
-                let ended = |slot: &Slot| !slot.is_valid() && slot.awaits.is_none();
-                slots(state).all(|slot| !slot.over || ended(slot))
-            }),
-            Property::always(COUNT, |model: &Self, state: &State| {
-                let counts = |slot: &Slot| slot.redis == slot.live();
-                settled(model, state)
-                    .all(|slot| !slot.is_valid() || slot.redis == 0 || counts(slot))
-            }),
-            Property::always(LEASE, |model: &Self, state: &State| {
-                let asks = |slot: &Slot| slot.holds.iter().flatten().any(|hold| hold.long);
-                settled(model, state).all(|slot| slot.redis == 0 || !state.long || asks(slot))
-            }),
-            Property::always(ORPHAN, |_, state: &State| {
-                let up = state.clients.iter().filter(|client| client.up);
-                let owned =
-                    |slot: &Slot| slot.live() > 0 || slot.counted > 0 || slot.in_flight.is_some();
-                up.flat_map(|client| &client.slots).all(|slot| slot.redis == 0 || owned(slot))
-            }),
-            Property::always(TOKENS, |_, state: &State| !state.token_again),
-            Property::always(TRUE_OK, |_, state: &State| !state.false_ok),
-            Property::always(WOKEN, |_, state: &State| {
-                state.clients.iter().all(|client| match state.key() {
-                    _ if client.wake || !client.waits() => true,
-                    Some(_) => state.long || !client.knows_long,
-                    // Its own possession was lost, which it has yet to find.
-                    None => client.slots.iter().any(|slot| slot.live() > 0 || slot.counted > 0),
-                })
-            }),
-            Property::always(END, |model: &Self, state: &State| {
-                is_settled(state) || model.goes_on(state)
-            }),
-        ];
-        if self.bug.is_none() {
-            let reached = REACHED.iter().filter(|(possible, ..)| possible(self));
-            properties.extend(reached.map(|&(_, name, seen)| Property::sometimes(name, seen)));
-        }
-        properties
-    }
-}
-
-impl Possession {
-    /// Whether something happens for certain.
-    fn goes_on(&self, state: &State) -> bool {
-        let mut steps = Vec::new();
-        self.steps(state, &mut steps);
-        steps.into_iter().any(Step::is_certain)
-    }
-}
+pub(super) const INVARIANTS: &[(&str, Seen)] = &[
+    (EXCLUSION, |_, state| {
+        slots(state).filter(|slot| slot.is_valid() && !slot.robbed).count() <= 1
+    }),
+    (THERE, |_, state| slots(state).all(|slot| !slot.is_valid() || slot.redis > 0 || slot.robbed)),
+    (LOSS, |_, state| {
+        let ended = |slot: &Slot| !slot.is_valid() && slot.awaits.is_none();
+        slots(state).all(|slot| !slot.over || ended(slot))
+    }),
+    (COUNT, |model, state| {
+        let counts = |slot: &Slot| slot.redis == slot.live();
+        settled(model, state).all(|slot| !slot.is_valid() || slot.redis == 0 || counts(slot))
+    }),
+    (LEASE, |model, state| {
+        let asks = |slot: &Slot| slot.holds.iter().flatten().any(|hold| hold.long);
+        settled(model, state).all(|slot| slot.redis == 0 || !state.long || asks(slot))
+    }),
+    (ORPHAN, |_, state| {
+        let up = state.clients.iter().filter(|client| client.up);
+        let owned = |slot: &Slot| slot.live() > 0 || slot.counted > 0 || slot.in_flight.is_some();
+        up.flat_map(|client| &client.slots).all(|slot| slot.redis == 0 || owned(slot))
+    }),
+    (TOKENS, |_, state| !state.token_again),
+    (TRUE_OK, |_, state| !state.false_ok),
+    (WOKEN, |_, state| {
+        state.clients.iter().all(|client| match state.key() {
+            _ if client.wake || !client.waits() => true,
+            Some(_) => state.long || !client.knows_long,
+            // Its own possession was lost, which it has yet to find.
+            None => client.slots.iter().any(|slot| slot.live() > 0 || slot.counted > 0),
+        })
+    }),
+    (END, |model, state| is_settled(state) || goes_on(model, state)),
+];
 
 fn slots(state: &State) -> impl Iterator<Item = &Slot> {
     state.clients.iter().flat_map(|client| &client.slots)
@@ -121,9 +79,6 @@ fn is_settled(state: &State) -> bool {
     slots(state).all(done) && !state.clients.iter().any(calls)
 }
 
-type Possible = fn(&Possession) -> bool;
-type Seen = fn(&Possession, &State) -> bool;
-
 const WITH_FAULTS: Possible = |model| model.faults > 0;
 // A fenced lock is not handed on before the prolong has brought the next tokens.
 const OF_THREE: Possible =
@@ -133,7 +88,7 @@ const OF_EQUAL: Possible =
 const NESTED: Possible = |model| model.has(|roles| roles.iter().any(|role| role.inner.is_some()));
 const NESTED_WITH_FAULTS: Possible = |model| NESTED(model) && WITH_FAULTS(model);
 const RENEWED: Possible = |model| model.renewals > 0;
-const LATE: Possible = |model| model.late == Late::Executed && model.faults > 0;
+const LATE: Possible = |model| model.late != Late::Killed && model.faults > 0;
 
 impl Possession {
     fn has(&self, what: fn(&[Role; HANDLES]) -> bool) -> bool {
@@ -152,7 +107,7 @@ fn finds_gone(state: &State, kind: Kind, nested: bool) -> bool {
 }
 
 /// The states without which the check would mean little, and where they can be reached.
-const REACHED: &[(Possible, &str, Seen)] = &[
+pub(super) const REACHED: &[(Possible, &str, Seen)] = &[
     (OF_EQUAL, "a lock was handed off, and nothing is to be written", |_, state| {
         slots(state).any(|slot| slot.unclaimed && !slot.unwritten && slot.awaits.is_none())
     }),

@@ -116,9 +116,7 @@ impl Possession {
 
     /// The server executes what a possession has sent last, or the acquire ahead of it.
     pub(super) fn execute_next(&self, state: &mut State, (c, s): (usize, usize)) {
-        let Some(in_flight) = &mut state.clients[c].slots[s].in_flight else {
-            return;
-        };
+        let Some(in_flight) = &mut state.clients[c].slots[s].in_flight else { return };
         if let Some(ahead) = in_flight.ahead.take() {
             self.execute(state, (c, s), ahead);
             return;

@@ -150,7 +150,7 @@ pub(crate) struct Client {
     pub(crate) knows_long: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     pub(crate) clients: [Client; 2],
     /// The lease that set the key's TTL.

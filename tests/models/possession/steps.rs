@@ -47,13 +47,15 @@ pub(crate) enum Step {
     Rob,
 }
 
-impl Step {
-    pub(crate) fn is_certain(self) -> bool {
+impl crate::Step for Step {
+    fn is_certain(self) -> bool {
         use Step::*;
         let begun = matches!(self, Call(..) | Nest(..) | Renew(..) | ExecuteLate(..));
         !self.is_fault() && !begun
     }
+}
 
+impl Step {
     pub(crate) fn is_fault(self) -> bool {
         use Step::*;
         let meets = matches!(self, Cut(..) | GiveUp(..) | GiveUpRenewal(..) | Rob);

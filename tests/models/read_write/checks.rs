@@ -2,7 +2,7 @@
 
 use super::properties::*;
 use super::*;
-use crate::{assert_violates, check, is_full};
+use crate::{assert_violates, check, check_all, is_full};
 use Kind::{Read, Write};
 
 type Plans = [&'static [Kind]; HANDLES];
@@ -27,12 +27,6 @@ fn delayed(plans: [Plans; 3], faults: u8) -> ReadWrite {
 
 fn every_step(plans: [Plans; 3], faults: u8) -> ReadWrite {
     ReadWrite { every_step: true, ..read_write(plans, faults) }
-}
-
-/// Visits all states, and follows all certain steps from each.
-fn check_all(what: &str, model: ReadWrite, states: usize, depth: usize) {
-    check(what, model.clone(), states, depth);
-    crate::assert_certain_steps_end(&model, |step| step.is_certain());
 }
 
 #[test]
@@ -113,11 +107,4 @@ fn larger_spaces() {
         check("2 clients of both, 1 fault", of_both, 1_560_402, 31);
         check("upgrades, and 2, 1 fault", read_write([UPGRADES, READS, WRITES], 1), 4_998_796, 35);
     }
-}
-
-/// The state is copied for every transition.
-#[test]
-fn a_state_is_small() {
-    let size = size_of::<State>();
-    assert!(size <= 768, "{size} bytes");
 }

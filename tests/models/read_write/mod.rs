@@ -34,12 +34,9 @@
 //! that stood when it came, stands still and is alive; a writer must pass neither a reader nor a writer. One that
 //! joins or is let in must not pass a writer that stood when Redis granted the reader that it joins.
 //!
-//! # No waiter waits for ever
-//!
-//! As in the other models: where no certain step is left, no client waits, and no owner and no entry is there; and
-//! certain steps come to an end. `WOKEN` says more sharply that a waiter that would have the lock if it asked is on
-//! its way, or another client is that passes the turn on: it does not wait for a time to come, unless a message was
-//! lost or something ended by itself. So a downgrade wakes the readers that wait.
+//! `WOKEN` says that a waiter that would have the lock if it asked is on its way, or another client is that passes
+//! the turn on: it does not wait for a time to come, unless a message was lost or something ended by itself. So a
+//! downgrade wakes the readers that wait.
 
 mod checks;
 mod client;
@@ -48,6 +45,9 @@ mod server;
 mod state;
 mod steps;
 
+use stateright::{Model, Property};
+
+use properties::{INVARIANTS, REACHED};
 use state::{Call, Client, HANDLES, Handle, Kind, READ, State, Turn};
 use steps::Step;
 
@@ -116,21 +116,31 @@ pub(crate) struct ReadWrite {
     pub(crate) every_step: bool,
 }
 
-impl ReadWrite {
-    fn initial(&self) -> State {
+impl Model for ReadWrite {
+    type State = State;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State> {
         let clients = self.plans.map(|plans| {
             let handles = plans.map(|plan| Handle { plan, ..Handle::default() });
             Client { up: true, handles, ..Client::default() }
         });
-        tidied(State { clients, faults: self.faults, ..State::default() })
+        vec![tidied(State { clients, faults: self.faults, ..State::default() })]
     }
 
-    /// The state after `step`.
-    fn after(&self, state: &State, step: Step) -> State {
-        let mut next = state.clone();
+    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+        self.steps(state, steps);
+    }
+
+    fn next_state(&self, last: &State, step: Step) -> Option<State> {
+        let mut next = last.clone();
         next.faults -= u8::from(step.is_fault());
         self.take(&mut next, step);
-        tidied(next)
+        Some(tidied(next))
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        crate::properties(self, INVARIANTS, REACHED, self.bug.is_some())
     }
 }
 
@@ -144,19 +154,10 @@ fn tidied(mut state: State) -> State {
             client.stray = Kind::Read;
         }
         if !client.up {
-            let Client { fields, stray, place, writer, turn, lapsed, subscribed, late, .. } =
-                *client;
-            *client = Client {
-                fields,
-                stray,
-                place,
-                writer,
-                turn,
-                lapsed,
-                subscribed,
-                late,
-                ..Client::default()
-            };
+            (client.up, client.handles, client.owners) = Default::default();
+            (client.ask, client.ask_later, client.due, client.timer) = Default::default();
+            (client.taken, client.leaves, client.leaving) = Default::default();
+            (client.open, client.beside, client.stood) = Default::default();
             continue;
         }
         let beside = client.beside.filter(|writer| client.owners[*writer].may_be_there());

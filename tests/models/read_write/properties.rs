@@ -1,10 +1,9 @@
 //! What must hold in every state, and what must be reached for the check to mean something.
 
-use stateright::{Model, Property};
-
 use super::ReadWrite;
 use super::state::{Call, Client, HANDLES, Kind, READ, Reply, STRAY, State};
 use super::steps::Step;
+use crate::goes_on;
 
 pub(crate) const READERS: &str = "no handle reads while another one writes";
 pub(crate) const WRITERS: &str = "at most one handle writes";
@@ -20,90 +19,54 @@ pub(crate) const AT_ONCE: &str = "no handle that reads waits to write";
 pub(crate) const PLACE: &str = "an entry is that of a waiter, or is about to be given up";
 pub(crate) const END: &str = "at rest no client waits or holds, and no owner and no entry is there";
 
-impl Model for ReadWrite {
-    type State = State;
-    type Action = Step;
+type Possible = fn(&ReadWrite) -> bool;
+type Seen = fn(&ReadWrite, &State) -> bool;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![self.initial()]
-    }
-
-    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
-        self.steps(state, steps);
-    }
-
-    fn next_state(&self, last: &State, step: Step) -> Option<State> {
-        Some(self.after(last, step))
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        let mut properties = vec![
-            Property::always(READERS, |_, state: &State| {
-                let writes = |(c, h): (usize, usize)| state.clients[c].writes(h);
-                let reads = |(c, h): (usize, usize)| state.clients[c].reads(h);
-                handles()
-                    .filter(|of| writes(*of))
-                    .all(|writer| handles().filter(|of| *of != writer).all(|other| !reads(other)))
-            }),
-            Property::always(WRITERS, |_, state: &State| {
-                handles().filter(|(c, h)| state.clients[*c].writes(*h)).count() <= 1
-            }),
-            Property::always(HOLDER, |_, state: &State| {
-                let held =
-                    |client: &Client, o: usize| client.owners[o].valid && client.has_guard(o);
-                let there = |client: &Client, o: usize| client.fields[o].there;
-                let all =
-                    |client: &Client| (0..=READ).all(|o| !held(client, o) || there(client, o));
-                state.clients.iter().filter(|client| client.up).all(all)
-            }),
-            Property::always(ORPHAN, |_, state: &State| {
-                state.fields().all(|(c, o, _)| {
-                    let client = &state.clients[c];
-                    o == STRAY || !client.up || client.owners[o].may_be_there()
-                })
-            }),
-            Property::always(WRITER_ORDER, |_, state: &State| !state.passed_writer),
-            Property::always(READER_ORDER, |_, state: &State| !state.passed_reader),
-            Property::always(WOKEN, |model: &Self, state: &State| {
-                let comes = |c: usize| hears(&state.clients[c]) && model.would_have_it(state, c);
-                let is_forgotten = !state.silent
-                    && !state.clients.iter().any(is_about_to_ask)
-                    && (0..state.clients.len()).any(comes);
-                !is_forgotten
-            }),
-            Property::always(DEAD, |_, state: &State| !state.kept_by_dead),
-            Property::always(RECURSION, |_, state: &State| !state.shut_out),
-            Property::always(AT_ONCE, |_, state: &State| {
-                handles().all(|(c, h)| {
-                    let client = &state.clients[c];
-                    let handle = &client.handles[h];
-                    !(handle.waits() && handle.wants == Kind::Write && client.reads(h))
-                })
-            }),
-            Property::always(PLACE, |model: &Self, state: &State| {
-                let left = |client: &Client| client.up && client.place > 0 && !client.keeps_place();
-                model.delays || !state.clients.iter().any(left)
-            }),
-            Property::always(END, |model: &Self, state: &State| {
-                is_settled(state) || model.goes_on(state)
-            }),
-        ];
-        if self.bug.is_none() {
-            let reached = REACHED.iter().filter(|(possible, ..)| possible(self));
-            properties.extend(reached.map(|&(_, name, seen)| Property::sometimes(name, seen)));
-        }
-        properties
-    }
-}
-
-impl ReadWrite {
-    /// Whether something happens for certain.
-    fn goes_on(&self, state: &State) -> bool {
-        let mut steps = Vec::new();
-        self.steps(state, &mut steps);
-        steps.into_iter().any(Step::is_certain)
-    }
-}
+pub(super) const INVARIANTS: &[(&str, Seen)] = &[
+    (READERS, |_, state| {
+        let writes = |(c, h): (usize, usize)| state.clients[c].writes(h);
+        let reads = |(c, h): (usize, usize)| state.clients[c].reads(h);
+        handles()
+            .filter(|of| writes(*of))
+            .all(|writer| handles().filter(|of| *of != writer).all(|other| !reads(other)))
+    }),
+    (WRITERS, |_, state| handles().filter(|(c, h)| state.clients[*c].writes(*h)).count() <= 1),
+    (HOLDER, |_, state| {
+        let held = |client: &Client, o: usize| client.owners[o].valid && client.has_guard(o);
+        let there = |client: &Client, o: usize| client.fields[o].there;
+        let all = |client: &Client| (0..=READ).all(|o| !held(client, o) || there(client, o));
+        state.clients.iter().filter(|client| client.up).all(all)
+    }),
+    (ORPHAN, |_, state| {
+        state.fields().all(|(c, o, _)| {
+            let client = &state.clients[c];
+            o == STRAY || !client.up || client.owners[o].may_be_there()
+        })
+    }),
+    (WRITER_ORDER, |_, state| !state.passed_writer),
+    (READER_ORDER, |_, state| !state.passed_reader),
+    (WOKEN, |model, state| {
+        let comes = |c: usize| hears(&state.clients[c]) && model.would_have_it(state, c);
+        let is_forgotten = !state.silent
+            && !state.clients.iter().any(is_about_to_ask)
+            && (0..state.clients.len()).any(comes);
+        !is_forgotten
+    }),
+    (DEAD, |_, state| !state.kept_by_dead),
+    (RECURSION, |_, state| !state.shut_out),
+    (AT_ONCE, |_, state| {
+        handles().all(|(c, h)| {
+            let client = &state.clients[c];
+            let handle = &client.handles[h];
+            !(handle.waits() && handle.wants == Kind::Write && client.reads(h))
+        })
+    }),
+    (PLACE, |model, state| {
+        let left = |client: &Client| client.up && client.place > 0 && !client.keeps_place();
+        model.delays || !state.clients.iter().any(left)
+    }),
+    (END, |model, state| is_settled(state) || goes_on(model, state)),
+];
 
 fn handles() -> impl Iterator<Item = (usize, usize)> {
     (0..super::state::CLIENTS).flat_map(|c| (0..HANDLES).map(move |h| (c, h)))
@@ -136,9 +99,6 @@ fn is_settled(state: &State) -> bool {
     state.mode.is_none() && state.clients.iter().all(|client| idle(client) && !left(client))
 }
 
-type Possible = fn(&ReadWrite) -> bool;
-type Seen = fn(&ReadWrite, &State) -> bool;
-
 /// Whether a handle has a plan like that.
 fn any(model: &ReadWrite, like: fn(&[Kind]) -> bool) -> bool {
     model.plans.iter().flatten().any(|plan| like(plan))
@@ -165,7 +125,7 @@ const RECURS: Possible = |model| any(model, |plan| plan == [Kind::Read, Kind::Re
 const DELAYS: Possible = |model| model.delays;
 
 /// The states without which the check would mean little, and where they can be reached.
-const REACHED: &[(Possible, &str, Seen)] = &[
+pub(super) const REACHED: &[(Possible, &str, Seen)] = &[
     (READERS_OF_TWO, "two clients read", |_, state| {
         state.clients.iter().filter(|client| client.has_guard(READ)).count() > 1
     }),

@@ -417,15 +417,7 @@ impl State {
 
     fn swap(&mut self, a: usize, b: usize) {
         self.clients.swap(a, b);
-        let swapped = |c: usize| {
-            if c == a {
-                b
-            } else if c == b {
-                a
-            } else {
-                c
-            }
-        };
+        let swapped = crate::swapped(a, b);
         let swap = |set: &mut Set| {
             let of = |c: usize| (*set >> (c * HANDLES)) & bits(0);
             *set = (0..CLIENTS).fold(0, |all, c| all | of(c) << (swapped(c) * HANDLES));

@@ -58,13 +58,14 @@ pub(crate) enum Step {
     Crash(usize),
 }
 
-impl Step {
-    /// Whether it happens sooner or later if nothing else does.
-    pub(super) fn is_certain(self) -> bool {
+impl crate::Step for Step {
+    fn is_certain(self) -> bool {
         use Step::*;
         !self.is_fault() && !matches!(self, Begin(..) | Join(..) | AskEarly(_) | ExecuteLate(_))
     }
+}
 
+impl Step {
     pub(super) fn is_fault(self) -> bool {
         use Step::*;
         let of_requests = matches!(self, Cut(..) | ReleaseCut(..) | Delay(..));

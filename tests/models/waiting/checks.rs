@@ -2,7 +2,7 @@
 
 use super::properties::*;
 use super::*;
-use crate::{assert_certain_steps_end, assert_violates, check, is_full};
+use crate::{assert_violates, check_all, is_full};
 
 fn waiting(faults: u8) -> Waiting {
     Waiting { faults, bug: None, every_step: false }
@@ -15,12 +15,6 @@ fn every_step(faults: u8) -> Waiting {
 
 fn with_bug(bug: Bug, faults: u8) -> Waiting {
     Waiting { bug: Some(bug), ..waiting(faults) }
-}
-
-/// Visits all states, and follows all certain steps from each.
-fn check_all(what: &str, model: Waiting, states: usize, depth: usize) {
-    check(what, model.clone(), states, depth);
-    assert_certain_steps_end(&model, |step| step.is_certain());
 }
 
 #[test]
@@ -53,11 +47,4 @@ fn each_bug_of_waiting_violates_the_property_that_is_there_for_it() {
 fn exclusion_rests_on_clocks_that_agree_within_the_margin() {
     let clocks = with_bug(Bug::ClocksDiffer, 0);
     assert_violates("a TTL that ends before the deadline", clocks, EXCLUSION);
-}
-
-/// The state is copied for every transition.
-#[test]
-fn a_state_is_small() {
-    let size = size_of::<State>();
-    assert!(size <= 256, "{size} bytes");
 }

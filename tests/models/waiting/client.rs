@@ -18,9 +18,7 @@ impl Waiting {
 
     /// The answer to the request in flight arrives.
     pub(super) fn answer(&self, client: &mut Client) {
-        let Some(InFlight { reply: Some(reply), .. }) = client.in_flight.take() else {
-            return;
-        };
+        let Some(InFlight { reply: Some(reply), .. }) = client.in_flight.take() else { return };
         match reply {
             Reply::Granted(mut term) => {
                 term.believed |= self.bug == Some(Bug::DeadlineFromReply);

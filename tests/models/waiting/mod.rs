@@ -27,7 +27,10 @@ mod server;
 mod state;
 mod steps;
 
+use stateright::{Model, Property};
+
 use client::{crash, release_pending};
+use properties::{INVARIANTS, REACHED};
 use state::{Call, Client, InFlight, Key, Missed, Reply, State, Subscription};
 use steps::Step;
 
@@ -62,14 +65,20 @@ struct Waiting {
     every_step: bool,
 }
 
-impl Waiting {
-    fn initial(&self) -> State {
-        State { key: None, clients: [Client::new(true); 3], faults: self.faults }
+impl Model for Waiting {
+    type State = State;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State { key: None, clients: [Client::new(true); 3], faults: self.faults }]
     }
 
-    /// The state after `step`.
-    fn after(&self, state: &State, step: Step) -> State {
-        let mut next = state.clone();
+    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+        self.steps(state, steps);
+    }
+
+    fn next_state(&self, last: &State, step: Step) -> Option<State> {
+        let mut next = last.clone();
         if step.is_fault() && !take_counted(&mut next, step) {
             next.faults -= 1;
         }
@@ -78,9 +87,15 @@ impl Waiting {
             self.hurry(&mut next, step);
         }
         tidy(&mut next);
-        next
+        Some(next)
     }
 
+    fn properties(&self) -> Vec<Property<Self>> {
+        crate::properties(self, INVARIANTS, REACHED, self.bug.is_some())
+    }
+}
+
+impl Waiting {
     fn take(&self, next: &mut State, step: Step) {
         match step {
             Step::Slowly(c) => {
@@ -164,9 +179,7 @@ impl Waiting {
 
     /// The server executes the next request on a client's connection.
     fn execute_next(&self, state: &mut State, c: usize) {
-        let Some(in_flight) = &mut state.clients[c].in_flight else {
-            return;
-        };
+        let Some(in_flight) = &mut state.clients[c].in_flight else { return };
         if std::mem::take(&mut in_flight.ahead) {
             self.execute(state, c, state::Request::Acquire);
             return;
@@ -209,11 +222,7 @@ fn tidy(state: &mut State) {
         if state.clients[a] > state.clients[b] {
             state.clients.swap(a, b);
             if let Some(Key { client, .. }) = &mut state.key {
-                *client = match usize::from(*client) {
-                    c if c == a => b as u8,
-                    c if c == b => a as u8,
-                    _ => *client,
-                };
+                *client = crate::swapped(a, b)(usize::from(*client)) as u8;
             }
         }
     }

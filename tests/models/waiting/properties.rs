@@ -1,10 +1,8 @@
 //! What must hold in every state, and what must be reached for the check to mean something.
 
-use stateright::{Model, Property};
-
 use super::Waiting;
 use super::state::{Call, Client, Health, InFlight, Missed, Reply, Request, State, Subscription};
-use super::steps::Step;
+use crate::goes_on;
 
 pub(super) const EXCLUSION: &str = "at most one client believes that it holds the lock";
 pub(super) const NO_ETERNAL_KEY: &str = "no key is without a TTL";
@@ -13,56 +11,16 @@ pub(super) const COUNT: &str =
 pub(super) const WOKEN: &str = "a waiter of a lock that was released is about to be woken";
 pub(super) const END: &str = "at rest no client waits, no lock is held, and no release is pending";
 
-impl Model for Waiting {
-    type State = State;
-    type Action = Step;
+type Possible = fn(&Waiting) -> bool;
+type Seen = fn(&Waiting, &State) -> bool;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![self.initial()]
-    }
-
-    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
-        self.steps(state, steps);
-    }
-
-    fn next_state(&self, last: &State, step: Step) -> Option<State> {
-        Some(self.after(last, step))
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        let mut properties = vec![
-            Property::always(EXCLUSION, |_, state: &State| {
-                state.clients.iter().filter(|client| client.believes()).count() <= 1
-            }),
-            Property::always(NO_ETERNAL_KEY, |_, state: &State| {
-                state.key.is_none_or(|key| key.has_ttl)
-            }),
-            Property::always(COUNT, |_, state: &State| {
-                (0..state.clients.len()).all(|c| counts_agree(state, c))
-            }),
-            Property::always(WOKEN, |_, state: &State| {
-                state.key.is_some() || state.clients.iter().all(is_about_to_be_woken)
-            }),
-            Property::always(END, |model: &Self, state: &State| {
-                is_settled(state) || model.goes_on(state)
-            }),
-        ];
-        if self.bug.is_none() {
-            let reached = REACHED.iter().filter(|(possible, ..)| possible(self));
-            properties.extend(reached.map(|&(_, name, seen)| Property::sometimes(name, seen)));
-        }
-        properties
-    }
-}
-
-impl Waiting {
-    /// Whether something happens for certain.
-    fn goes_on(&self, state: &State) -> bool {
-        let mut steps = Vec::new();
-        self.steps(state, &mut steps);
-        steps.into_iter().any(Step::is_certain)
-    }
-}
+pub(super) const INVARIANTS: &[(&str, Seen)] = &[
+    (EXCLUSION, |_, state| state.clients.iter().filter(|client| client.believes()).count() <= 1),
+    (NO_ETERNAL_KEY, |_, state| state.key.is_none_or(|key| key.has_ttl)),
+    (COUNT, |_, state| (0..state.clients.len()).all(|c| counts_agree(state, c))),
+    (WOKEN, |_, state| state.key.is_some() || state.clients.iter().all(is_about_to_be_woken)),
+    (END, |model, state| is_settled(state) || goes_on(model, state)),
+];
 
 /// As soon as nothing of a client is on its way. A hold that was lost by the clock is in Redis until
 /// its key ends, and one that is believed is always there.
@@ -82,14 +40,11 @@ fn is_settled(state: &State) -> bool {
     state.key.is_none() && state.clients.iter().all(|client| client.call == Call::None)
 }
 
-type Possible = fn(&Waiting) -> bool;
-type Seen = fn(&Waiting, &State) -> bool;
-
 const ALWAYS: Possible = |_| true;
 const WITH_FAULTS: Possible = |model| model.faults > 0;
 
 /// The states without which the check would mean little, and where they can be reached.
-const REACHED: &[(Possible, &str, Seen)] = &[
+pub(super) const REACHED: &[(Possible, &str, Seen)] = &[
     (WITH_FAULTS, "an acquire whose reply was lost is sent again", |_, state| {
         all_in_flight(state).any(|(c, in_flight)| {
             let acquire = in_flight.request == Request::Acquire;

@@ -35,9 +35,7 @@ impl Waiting {
 
     /// The lease ends. The deadlines that it covers have passed by then (see [`Term`]).
     pub(super) fn expire(&self, state: &mut State) {
-        let Some(Key { client, .. }) = state.key else {
-            return;
-        };
+        let Some(Key { client, .. }) = state.key else { return };
         for term in state.clients[usize::from(client)].terms() {
             term.believed &= !term.covered || self.bug == Some(Bug::ClocksDiffer);
         }

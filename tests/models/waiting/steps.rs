@@ -44,12 +44,13 @@ pub(super) enum Step {
     Cancel(usize),
 }
 
-impl Step {
-    /// Whether it happens sooner or later if nothing else does.
-    pub(super) fn is_certain(self) -> bool {
+impl crate::Step for Step {
+    fn is_certain(self) -> bool {
         !self.is_fault() && !matches!(self, Self::Call(_))
     }
+}
 
+impl Step {
     pub(super) fn is_fault(self) -> bool {
         use Step::*;
         matches!(

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{Act, Step};
-use crate::owners::Kind;
-use crate::parties::{Side, tagged};
+use crate::parties::{Kind, tagged};
 use crate::setup::Setup;
+use crate::sides::Side;
 
 /// By how much a TTL may differ on a busy machine. No two leases of a case are as near to each other, unless they are short.
 const NEAR: i64 = 4_000;

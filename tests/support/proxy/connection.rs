@@ -164,7 +164,9 @@ async fn requests<'a>(
 ) -> io::Result<End> {
     let mut buffer = Vec::new();
     loop {
-        while let Some((verb, length)) = command(&buffer) {
+        while let Some((words, length)) = command(&buffer) {
+            let verb = words.first().copied().unwrap_or_default();
+            let verb = String::from_utf8_lossy(verb).to_ascii_uppercase();
             let mut rest = buffer.split_off(length);
             let let_go = shared.switches.borrow().let_go;
             let (fault, waits) = shared.passes(&verb);

@@ -1,16 +1,15 @@
 //! As much of the protocol as the proxy reads: where a command or an answer ends.
 
-/// The verb of the first command in `buffer` and the command's length, once it is all there.
-pub(super) fn command(buffer: &[u8]) -> Option<(String, usize)> {
-    let (words, mut at) = number(buffer, 0, b'*')?;
-    let mut verb = None;
-    for _ in 0..words {
+/// The words of the first command in `buffer` and the command's length, once it is all there.
+pub(crate) fn command(buffer: &[u8]) -> Option<(Vec<&[u8]>, usize)> {
+    let (count, mut at) = number(buffer, 0, b'*')?;
+    let mut words = Vec::with_capacity(count);
+    for _ in 0..count {
         let (length, start) = number(buffer, at, b'$')?;
-        let word = buffer.get(start..start + length)?;
-        verb.get_or_insert_with(|| String::from_utf8_lossy(word).to_ascii_uppercase());
+        words.push(buffer.get(start..start + length)?);
         at = start + length + 2;
     }
-    (at <= buffer.len()).then(|| (verb.unwrap_or_default(), at))
+    (at <= buffer.len()).then_some((words, at))
 }
 
 /// The number in a line such as `$12`, and where the next line begins.

@@ -1,15 +1,12 @@
 //! A replica takes the place of its master, and slots move: rows T2, T5, T8 and W27.
 
 use super::nodes::Cluster;
-use super::{MINUTE, SECOND, SEEDS, WATCHDOG};
+use super::{SEEDS, WATCHDOG};
 use crate::prelude::*;
 
 /// Stands in line in a task of its own. Returns when it is parked.
 async fn parked(machine: &Machine, lock: Lock) -> JoinHandle<(LockGuard, Instant)> {
-    let waiter = machine.spawn(async move {
-        let guard = lock.lock().await.expect("the lock, in the end");
-        (guard, Instant::now())
-    });
+    let waiter = waiting_for(machine, lock);
     sleep(ms(100)).await;
     assert!(!waiter.is_finished(), "granted to two");
     waiter
@@ -87,8 +84,8 @@ fn t5_a_slot_that_moves_while_waited_for_keeps_no_waiter_waiting() {
     for seed in 0..SEEDS {
         play(seed, async |scene| {
             let cluster = Cluster::new(scene);
-            let ((_, client), (machine, other)) =
-                (cluster.client(cluster.builder()).await, cluster.client(cluster.builder()).await);
+            let (_, client) = cluster.client(cluster.builder()).await;
+            let (machine, other) = cluster.client(cluster.builder()).await;
             let [ours, theirs] = ["{moves}:ours", "{moves}:theirs"];
             let guard = client.lock(ours).lock().await.expect("the lock");
             cluster.hold_by_hand(theirs);
@@ -120,8 +117,8 @@ fn t5_a_slot_that_moves_while_waited_for_keeps_no_waiter_waiting() {
 fn t5_a_release_in_a_slot_on_its_way_is_told_where_its_waiters_listen() {
     play(0, async |scene| {
         let cluster = Cluster::new(scene);
-        let ((_, one), (machine, other)) =
-            (cluster.client(cluster.builder()).await, cluster.client(cluster.builder()).await);
+        let (_, one) = cluster.client(cluster.builder()).await;
+        let (machine, other) = cluster.client(cluster.builder()).await;
         let name = "{told aside}";
         let from = cluster.node_of(name);
         cluster.begin_move(name, (from + 1) % 3);
@@ -147,11 +144,10 @@ fn t5_a_release_in_a_slot_on_its_way_is_told_where_its_waiters_listen() {
 fn t5_who_is_first_in_a_queue_in_a_slot_on_its_way_does_not_hear_itself() {
     play(0, async |scene| {
         let cluster = Cluster::new(scene);
-        let ((_, one), (machine, other)) =
-            (cluster.client(cluster.builder()).await, cluster.client(cluster.builder()).await);
+        let (_, one) = cluster.client(cluster.builder()).await;
+        let (machine, other) = cluster.client(cluster.builder()).await;
         let guard = one.fair_lock("moves").lock().await.expect("the lock");
-        let fair = other.fair_lock("moves");
-        let waiter = machine.spawn(async move { fair.lock().await.expect("the lock") });
+        let waiter = waiting_for(&machine, other.fair_lock("moves"));
         sleep(ms(100)).await;
         let from = cluster.node_of("moves");
         cluster.begin_move("moves", (from + 1) % 3);
@@ -165,7 +161,7 @@ fn t5_who_is_first_in_a_queue_in_a_slot_on_its_way_does_not_hear_itself() {
         assert!((1..=3).contains(&asks), "asked {asks} times");
         cluster.finish_move();
         guard.unlock().await.expect("a release");
-        waiter.await.expect("no panic").unlock().await.expect("a release");
+        waiter.await.expect("no panic").0.unlock().await.expect("a release");
     });
 }
 

@@ -1,7 +1,6 @@
 //! A cluster of three masters, each with a replica. What its nodes would agree on, the test says.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 
 use redis::FromRedisValue;
 use redlatch::simulation::{ClusterNode, ClusterView};
@@ -63,22 +62,12 @@ impl<'s> Cluster<'s> {
     /// All nodes have the same view.
     fn agrees(&self) {
         for (number, node) in self.nodes.iter().enumerate() {
-            let on_its_way = |is_here: bool, slot, other| match is_here {
-                true => BTreeMap::from([(slot, id(other))]),
-                false => BTreeMap::new(),
-            };
-            let moves = self.moves.get();
-            let view = ClusterView {
-                me: id(number),
-                nodes: self.view.borrow().clone(),
-                migrating: moves
-                    .map(|(slot, from, to)| on_its_way(from == number, slot, to))
-                    .unwrap_or_default(),
-                importing: moves
-                    .map(|(slot, from, to)| on_its_way(to == number, slot, from))
-                    .unwrap_or_default(),
-                is_down: false,
-            };
+            let (me, nodes) = (id(number), self.view.borrow().clone());
+            let mut view = ClusterView { me, nodes, ..ClusterView::default() };
+            if let Some((slot, from, to)) = self.moves.get() {
+                view.migrating.extend((from == number).then(|| (slot, id(to))));
+                view.importing.extend((to == number).then(|| (slot, id(from))));
+            }
             self.scene.network.at(*node, |node, _| node.see(view));
         }
     }

@@ -1,7 +1,6 @@
 //! A release that the old primary confirmed and the new one has not heard of: row W26.
 
 use super::group::{Group, failed_over};
-use super::{MINUTE, SECOND};
 use crate::prelude::*;
 
 /// Another client, of which the first knows nothing, has the lock soon.
@@ -46,12 +45,10 @@ fn w26_a_missed_release_of_a_fair_lock_that_came_with_a_message_keeps_nobody_out
             for release in 0..releases {
                 let before = other.fair_lock("turn").lock().await.unwrap();
                 let lock = client.fair_lock("turn");
-                let waiter = tokio::spawn(redlatch::simulation::Machine::here(async move {
-                    lock.lock().await.expect("the lock")
-                }));
+                let waiter = Machine::spawn_here(async move { lock.lock().await });
                 sleep(ms(100)).await;
                 before.unlock().await.expect("a release");
-                let guard = waiter.await.expect("no panic");
+                let guard = waiter.await.expect("no panic").expect("the lock");
                 if release == 0 {
                     replicas_are_cut_off(group).await;
                 }
@@ -97,12 +94,10 @@ fn w26_a_hand_off_of_which_the_new_primary_never_heard_loses_nothing() {
         let owner = first.owner().to_owned();
         replicas_are_cut_off(group).await;
         let second = client.lock("handed");
-        let waiter = tokio::spawn(redlatch::simulation::Machine::here(async move {
-            second.lock().await.expect("the lock")
-        }));
+        let waiter = Machine::spawn_here(async move { second.lock().await });
         sleep(ms(100)).await;
         first.unlock().await.expect("a release");
-        let second = waiter.await.expect("no panic");
+        let second = waiter.await.expect("no panic").expect("the lock");
         assert_eq!(second.owner(), owner, "it was to be handed off");
         group.fail_over(1);
         sleep(MINUTE).await;
@@ -139,8 +134,8 @@ fn w26_busy_names_go_on_soon_after_a_failover() {
             let end = Instant::now() + 3 * SECOND;
             let mut turns = Vec::new();
             for number in 0..4 {
-                let (machine, client) =
-                    group.client(group.builder().watchdog_timeout(MINUTE)).await;
+                let options = group.builder().watchdog_timeout(MINUTE);
+                let (machine, client) = group.client(options).await;
                 turns.push(machine.spawn(async move {
                     let name = format!("busy:{}", number % 2);
                     let (mut last, mut longest) = (Instant::now(), ms(0));
@@ -174,18 +169,9 @@ fn w26_a_missed_release_of_a_reader_or_a_writer_keeps_nobody_out() {
     for writes in [true, false] {
         failed_over(async |group, client| {
             let lock = client.read_write_lock("config");
-            let (mut reading, mut writing) = (None, None);
-            match writes {
-                true => writing = Some(lock.write().await.unwrap()),
-                false => reading = Some(lock.read().await.unwrap()),
-            }
+            let guard = Side::of(&lock, writes).await;
             replicas_are_cut_off(group).await;
-            if let Some(guard) = writing {
-                guard.unlock().await.expect("a release");
-            }
-            if let Some(guard) = reading {
-                guard.unlock().await.expect("a release");
-            }
+            guard.unlock().await;
             group.fail_over(1);
             assert_eq!(group.ask::<u64>(1, &["EXISTS", "config"]), 1, "it has heard of it");
             let other = group.connect(group.builder()).await.read_write_lock("config");

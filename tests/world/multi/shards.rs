@@ -28,14 +28,13 @@ fn t8_a_call_that_finds_a_shard_silent_says_so_in_time_and_no_other_call_for_the
             let begun = Instant::now();
             let multi = machine.spawn(async move { (all.lock().await.map(drop), begun.elapsed()) });
             sleep(ms(10)).await;
-            let single = client.lock(&well);
-            let single = machine.spawn(async move { single.lock().await });
+            let single = waiting_for(&machine, client.lock(&well));
             let (result, took) = multi.await.expect("no panic");
             let error = result.expect_err("a shard does not answer");
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
             assert!(took <= COMMAND + ms(1), "killed: {killed}: {took:?}");
-            let single = timeout(ms(200), single).await.expect("in time").expect("no panic");
-            single.expect("its node answers").unlock().await.expect("a release");
+            let (single, _) = timeout(ms(200), single).await.expect("in time").expect("no panic");
+            single.unlock().await.expect("a release");
             assert!(!cluster.exists(&well));
         });
     }

@@ -1,6 +1,5 @@
 //! Many that read: those of a client come in together, and the first that is done is not the last one.
 
-use redlatch::{ReadGuard, WriteGuard};
 use tokio_test::task;
 
 use super::*;
@@ -10,8 +9,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn readers_that_have_nothing_to_do_are_let_in_together() {
     for each_way in [1, 50].map(ms) {
-        let redis = Redis::new();
-        redis.delay(each_way);
+        let redis = redis_at(each_way);
         let client = redis.client();
         client.read_write_lock("config").read().await.unwrap().unlock().await.unwrap();
         let begun = Instant::now();
@@ -36,8 +34,7 @@ async fn readers_that_have_nothing_to_do_are_let_in_together() {
 #[tokio::test(start_paused = true)]
 async fn the_last_reader_stays_for_a_task_that_is_ready_to_read() {
     for each_way in [1, 50].map(ms) {
-        let redis = Redis::new();
-        redis.delay(each_way);
+        let redis = redis_at(each_way);
         let client = redis.client();
         let (one, other) = (client.read_write_lock("config"), client.read_write_lock("config"));
         for comes in [true, false] {
@@ -84,8 +81,7 @@ async fn a_handle_writes_beside_a_reader_of_its_own_that_stays() {
 #[tokio::test(start_paused = true)]
 async fn an_unlock_that_is_never_polled_again_keeps_writers_out_for_its_lease_only() {
     for each_way in [1, 50].map(ms) {
-        let redis = Redis::new();
-        redis.delay(each_way);
+        let redis = redis_at(each_way);
         let client = redis.builder().watchdog_timeout(ms(3_000)).connect().await.unwrap();
         let other = redis.client().read_write_lock("config");
         let reads = client.read_write_lock("config").read().await.unwrap();
@@ -152,13 +148,11 @@ struct Behind {
 
 impl Behind {
     async fn a_writer(each_way: Duration) -> Self {
-        let redis = Redis::new();
-        redis.delay(each_way);
+        let redis = redis_at(each_way);
         let client = redis.builder().watchdog_timeout(ms(3_000)).connect().await.unwrap();
         let other = redis.client().read_write_lock("config");
         let holder = other.write().await.unwrap();
-        let lock = client.read_write_lock("config");
-        let first = tokio::spawn(async move { lock.read().await.unwrap() });
+        let first = reads(&client);
         sleep(each_way * 20).await;
         Self { client, other, holder, first }
     }
@@ -213,8 +207,7 @@ async fn a_reader_that_was_let_in_and_goes_on_late_is_renewed_from_then_on() {
 async fn a_writer_behind_readers_that_were_let_in_keeps_its_place() {
     for each_way in [1, 50].map(ms) {
         for readers in [1, 2, 5] {
-            let redis = Redis::new();
-            redis.delay(each_way);
+            let redis = redis_at(each_way);
             let (client, other) = (redis.client(), redis.client());
             let holder = other.read_write_lock("config").write().await.unwrap();
             let mut all = Vec::new();
@@ -235,15 +228,13 @@ async fn a_writer_behind_readers_that_were_let_in_keeps_its_place() {
             holder.unlock().await.unwrap();
             // The message, the request of the reader, and that of the writer, who waits behind one for a hand-off first.
             sleep(each_way * 5 + if readers == 1 { ms(11) } else { ms(0) }).await;
-            let later = other.read_write_lock("config");
-            let reads = tokio::spawn(async move { (later.read().await.unwrap(), Instant::now()) });
+            let later = reads(&other);
             let (guard, wrote) = timeout(ms(20_000), writes).await.expect("its turn").unwrap();
-            assert!(!reads.is_finished(), "{readers} readers, {each_way:?}");
+            assert!(!later.is_finished(), "{readers} readers, {each_way:?}");
             let most = ms(2_000) + each_way * 20;
             assert!(wrote - released <= most, "{:?}", wrote - released);
             guard.unlock().await.unwrap();
-            let (guard, read) = timeout(ms(20_000), reads).await.expect("its turn").unwrap();
-            assert!(read >= wrote);
+            let guard = timeout(ms(20_000), later).await.expect("its turn").unwrap();
             guard.unlock().await.unwrap();
             for one in all {
                 one.await.unwrap();
@@ -257,9 +248,8 @@ async fn a_writer_behind_readers_that_were_let_in_keeps_its_place() {
 async fn a_reader_that_is_dropped_while_others_are_let_in_holds_nobody_up() {
     for each_way in [1, 50].map(ms) {
         for dropped in 0..4 {
-            for step in 0..24 {
-                let redis = Redis::new();
-                redis.delay(each_way);
+            for moment in moments(each_way * 8, 24) {
+                let redis = redis_at(each_way);
                 let (client, other) = (redis.client(), redis.client());
                 let holder = other.read_write_lock("config").write().await.unwrap();
                 let inside = Inside::default();
@@ -267,15 +257,12 @@ async fn a_reader_that_is_dropped_while_others_are_let_in_holds_nobody_up() {
                 for number in 0..4 {
                     let (lock, inside) = (client.read_write_lock("config"), inside.clone());
                     all.push(tokio::spawn(async move {
-                        match number {
-                            3 => inside.writes(&lock, ms(0)).await,
-                            _ => inside.reads(&lock, ms(0)).await,
-                        }
+                        inside.comes(&lock, number == 3, ms(0)).await;
                     }));
                     sleep(each_way * 10).await;
                 }
                 holder.unlock().await.unwrap();
-                sleep(each_way * step / 3).await;
+                sleep(moment).await;
                 all[dropped].abort();
                 for one in all {
                     let ended = timeout(each_way * 30 + ms(20), one).await;
@@ -285,7 +272,7 @@ async fn a_reader_that_is_dropped_while_others_are_let_in_holds_nobody_up() {
                 let guard = timeout(each_way * 20 + ms(20), write.write()).await;
                 guard.expect("nobody is inside").unwrap().unlock().await.unwrap();
                 sleep(ms(1_000)).await;
-                assert_eq!(keys(&redis), [""; 0], "{dropped} at {step} of {each_way:?}");
+                assert_eq!(keys(&redis), [""; 0], "{dropped} at {moment:?} of {each_way:?}");
             }
         }
     }
@@ -296,9 +283,8 @@ async fn a_reader_that_is_dropped_while_others_are_let_in_holds_nobody_up() {
 async fn nobody_is_let_in_by_a_client_that_has_closed() {
     let mut granted_after = 0;
     for each_way in [1, 50].map(ms) {
-        for step in 0..18 {
-            let redis = Redis::new();
-            redis.delay(each_way);
+        for moment in moments(each_way * 6, 18) {
+            let redis = redis_at(each_way);
             let client = redis.client();
             let other = redis.client().read_write_lock("config");
             let holder = other.write().await.unwrap();
@@ -310,7 +296,7 @@ async fn nobody_is_let_in_by_a_client_that_has_closed() {
             sleep(each_way * 10).await;
             let parked = never_polled_again(client.read_write_lock("config"), each_way * 20).await;
             tokio::spawn(async move { holder.unlock().await.unwrap() });
-            sleep(each_way * step / 3).await;
+            sleep(moment).await;
             let closed = Instant::now();
             client.close().await;
             let (granted, ended) = timeout(ms(10_000), first).await.expect("it ends").unwrap();
@@ -329,8 +315,7 @@ async fn nobody_is_let_in_by_a_client_that_has_closed() {
 #[tokio::test(start_paused = true)]
 async fn readers_of_different_clients_do_not_wait_for_each_other() {
     for each_way in [1, 50].map(ms) {
-        let redis = Redis::new();
-        redis.delay(each_way);
+        let redis = redis_at(each_way);
         let clients: Vec<_> = (0..4).map(|_| redis.client()).collect();
         let reads = (0..12).map(|number| {
             let lock = clients[number % 4].read_write_lock("config");
@@ -363,11 +348,10 @@ async fn readers_of_different_clients_do_not_wait_for_each_other() {
 #[tokio::test(start_paused = true)]
 async fn a_reader_waits_for_a_writer_that_stands_behind_a_reader_of_its_client() {
     for each_way in [1, 50].map(ms) {
-        for (dropped, step) in
-            [(3, 0)].into_iter().chain((0..3).flat_map(|one| (0..30).map(move |step| (one, step))))
-        {
-            let redis = Redis::new();
-            redis.delay(each_way);
+        let drops =
+            moments(each_way * 10, 30).flat_map(|moment| [0, 1, 2].map(|one| (one, moment)));
+        for (dropped, moment) in drops.chain([(3, ms(0))]) {
+            let redis = redis_at(each_way);
             let (holder, one, other) = (redis.client(), redis.client(), redis.client());
             let holder = holder.read_write_lock("config").write().await.unwrap();
             let order = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -375,25 +359,17 @@ async fn a_reader_waits_for_a_writer_that_stands_behind_a_reader_of_its_client()
             for (number, client) in [&one, &one, &other].into_iter().enumerate() {
                 let (lock, order) = (client.read_write_lock("config"), order.clone());
                 all.push(tokio::spawn(async move {
-                    let came = || order.lock().unwrap().push(number);
-                    if number == 1 {
-                        let guard = lock.write().await.unwrap();
-                        came();
-                        sleep(ms(300)).await;
-                        guard.unlock().await.unwrap();
-                    } else {
-                        let guard = lock.read().await.unwrap();
-                        came();
-                        sleep(ms(300)).await;
-                        guard.unlock().await.unwrap();
-                    }
+                    let guard = Side::of(&lock, number == 1).await;
+                    order.lock().unwrap().push(number);
+                    sleep(ms(300)).await;
+                    guard.unlock().await;
                 }));
                 sleep(each_way * 20).await;
             }
             let released = Instant::now();
             tokio::spawn(async move { holder.unlock().await.unwrap() });
             if dropped < 3 {
-                sleep(each_way * step / 3).await;
+                sleep(moment).await;
                 all[dropped].abort();
             }
             for one in all {
@@ -402,11 +378,12 @@ async fn a_reader_waits_for_a_writer_that_stands_behind_a_reader_of_its_client()
             let mut order = order.lock().unwrap().clone();
             order.retain(|one| *one != dropped);
             let expected: Vec<_> = (0..3).filter(|one| *one != dropped).collect();
-            assert!(dropped == 1 || order == expected, "{dropped} at {step}: {order:?}");
+            let case = format!("{dropped} at {moment:?} of {each_way:?}");
+            assert!(dropped == 1 || order == expected, "{case}: {order:?}");
             let most = ms(900) + each_way * 30 + ms(20);
-            assert!(released.elapsed() <= most, "{dropped} at {step}: {:?}", released.elapsed());
+            assert!(released.elapsed() <= most, "{case}: {:?}", released.elapsed());
             sleep(ms(1_000)).await;
-            assert_eq!(keys(&redis), [""; 0], "{dropped} at {step} of {each_way:?}");
+            assert_eq!(keys(&redis), [""; 0], "{case}");
         }
     }
 }
@@ -415,19 +392,15 @@ async fn a_reader_waits_for_a_writer_that_stands_behind_a_reader_of_its_client()
 #[tokio::test(start_paused = true)]
 async fn readers_of_all_clients_come_in_when_the_writer_before_them_gives_up() {
     for each_way in [1, 50].map(ms) {
-        let redis = Redis::new();
-        redis.delay(each_way);
+        let redis = redis_at(each_way);
         let clients: Vec<_> = (0..4).map(|_| redis.client()).collect();
-        let [holds, gives_up, reads, waits] = &clients[..] else { unreachable!() };
+        let [holds, gives_up, others @ ..] = &clients[..] else { unreachable!() };
         let reading = holds.read_write_lock("config").read().await.unwrap();
         let writer = gives_up.read_write_lock("config");
         let writes =
             tokio::spawn(async move { writer.try_write(each_way * 60, Lease::Watchdog).await });
         sleep(each_way * 20).await;
-        let waiting = [reads, waits].map(|client| {
-            let lock = client.read_write_lock("config");
-            tokio::spawn(async move { lock.read().await.unwrap() })
-        });
+        let waiting: Vec<_> = others.iter().map(reads).collect();
         assert!(writes.await.unwrap().unwrap().is_none());
         for one in waiting {
             let guard =
@@ -443,10 +416,8 @@ async fn readers_of_all_clients_come_in_when_the_writer_before_them_gives_up() {
 fn a_reader_behind_a_dead_writer_comes_when_the_lease_of_a_dead_reader_ends() {
     let (lease, away) = (ms(1_200), ms(10));
     play(0, async |scene| {
-        let mut dead = Vec::new();
-        for _ in 0..2 {
-            dead.push(scene.client(away, LockClient::builder()).await);
-        }
+        let options = LockClient::builder;
+        let dead = [scene.client(away, options()).await, scene.client(away, options()).await];
         let (machine, client) = scene.client(away, LockClient::builder()).await;
         let begun = Instant::now();
         let reads = dead[0].1.read_write_lock("config");

@@ -1,6 +1,6 @@
 //! Readers of one client that have one hold together, and each its own guard.
 
-use redlatch::{Loss, ReadGuard};
+use redlatch::Loss;
 use tokio_test::task;
 
 use super::*;
@@ -34,8 +34,7 @@ async fn others_read(other: &ReadWriteLock) {
 #[tokio::test(start_paused = true)]
 async fn each_of_many_readers_is_renewed_until_it_has_gone() {
     for each_way in [0, 1, 50].map(ms) {
-        let redis = Redis::new();
-        redis.delay(each_way);
+        let redis = redis_at(each_way);
         let client = redis.builder().watchdog_timeout(ms(3_000)).connect().await.unwrap();
         let other = redis.client().read_write_lock("config");
         let mut readers = readers(&client).await;
@@ -67,7 +66,7 @@ async fn a_reader_that_joins_those_that_the_watchdog_has_left_is_renewed() {
                 leave.push(leaves);
             }
         }
-        readers.truncate(0);
+        readers.clear();
         sleep(ms(1_500)).await;
         let late = self::readers(&client).await;
         for leaves in leave {

@@ -1,7 +1,6 @@
 //! Readers of one client whose leases differ.
 
 use redlatch::Loss;
-use redlatch::simulation::Fate;
 
 use super::*;
 
@@ -36,7 +35,7 @@ fn a_default_lease_is_renewed_beside_longer_ones_that_come_and_go() {
 fn no_reader_believes_a_renewal_that_a_shorter_lease_may_follow() {
     play(2, async |scene| {
         let (machine, client) = client(scene, ms(2)).await;
-        let (_other, other) = client_of_another(scene).await;
+        let (_other, other) = scene.client(ms(2), LockClient::builder()).await;
         let lock = client.read_write_lock("config");
         let first = lock.read().await.unwrap();
         let long = lock.read_with_lease(2 * WATCHDOG).await.unwrap();
@@ -44,7 +43,7 @@ fn no_reader_believes_a_renewal_that_a_shorter_lease_may_follow() {
         drop(first);
         sleep(ms(50)).await;
         let begun = Instant::now();
-        scene.network.set_trap(&machine, scene.server, "EVALSHA", 0, Fate::HeldFor(ms(1_200)));
+        scene.trap(&machine, Fate::HeldFor(ms(1_200)));
         let unlocks = machine.spawn(async move { long.unlock().await });
         sleep(ms(10)).await;
         let joins = lock.read().await.unwrap();
@@ -52,9 +51,7 @@ fn no_reader_believes_a_renewal_that_a_shorter_lease_may_follow() {
         sleep(ms(1_240)).await;
         assert_eq!(scene.network.fates().slow, 1, "it came late: that is the point");
         // From now on the client hears nothing, and nothing of it arrives.
-        for direction in [Direction::Up, Direction::Down] {
-            scene.network.set_flow(&machine, scene.server, direction, Flow::Held);
-        }
+        scene.flow(&machine, Flow::Held);
         let write = other.read_write_lock("config");
         let guard = timeout(ms(5_000), write.write()).await.expect("no lease is longer").unwrap();
         assert_eq!((joins.loss(), short.loss()), (Some(Loss::LeaseEnded), Some(Loss::LeaseEnded)));
@@ -74,7 +71,7 @@ fn a_release_that_was_dropped_keeps_no_later_reader_from_being_renewed() {
             let short = lock.read_with_lease(ms(2_500)).await.unwrap();
             sleep(ms(50)).await;
             let lost = if in_background { Fate::AnswerLost } else { Fate::HeldFor(ms(100)) };
-            scene.network.set_trap(&machine, scene.server, "EVALSHA", 0, lost);
+            scene.trap(&machine, lost);
             let unlocks = machine.spawn(async move {
                 match in_background {
                     true => drop(first),
@@ -91,10 +88,6 @@ fn a_release_that_was_dropped_keeps_no_later_reader_from_being_renewed() {
             drop(short);
         });
     }
-}
-
-async fn client_of_another(scene: &Scene) -> (Machine, LockClient) {
-    scene.client(ms(2), LockClient::builder()).await
 }
 
 /// Its release asks Redis, because the lease of the other one is shorter.
@@ -116,22 +109,21 @@ fn who_gives_a_longer_lease_back_hears_that_the_lock_was_gone() {
 fn a_writer_hears_of_a_lease_that_became_shorter_and_ends_by_itself() {
     play(4, async |scene| {
         let (machine, dies) = client(scene, ms(2)).await;
-        let (_reads, reads) = client_of_another(scene).await;
-        let (_writes, writes) = client_of_another(scene).await;
+        let (_reads, reads) = scene.client(ms(2), LockClient::builder()).await;
+        let (_writes, writes) = scene.client(ms(2), LockClient::builder()).await;
         let lock = dies.read_write_lock("config");
         let long = lock.read_with_lease(ms(60_000)).await.unwrap();
         let short = lock.read_with_lease(ms(2_000)).await.unwrap();
         let stays = reads.read_write_lock("config").read_with_lease(ms(60_000)).await.unwrap();
         let begun = Instant::now();
-        let lock = writes.read_write_lock("config");
-        let writer = tokio::spawn(async move { lock.write().await });
+        let writer = self::writes(&writes);
         sleep(ms(100)).await;
         long.unlock().await.unwrap();
         machine.crash();
         drop(short);
         sleep(ms(3_000) - begun.elapsed()).await;
         stays.unlock().await.unwrap();
-        let guard = timeout(ms(500), writer).await.expect("nobody reads").unwrap().unwrap();
+        let guard = timeout(ms(500), writer).await.expect("nobody reads").unwrap();
         guard.unlock().await.unwrap();
     });
 }

@@ -6,7 +6,6 @@ use std::sync::Mutex;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use redlatch::{ReadGuard, WriteGuard};
 
 use super::*;
 
@@ -171,7 +170,7 @@ fn nobody_is_inside_beside_a_handle_that_writes() {
                 }
                 assert!(guards.are_none());
                 sleep(ms(1_000)).await;
-                assert_eq!(scene.ask::<Vec<String>>(&["KEYS", "*"]), [""; 0], "{away:?}");
+                assert_eq!(scene.keys(), [""; 0], "{away:?}");
             });
         }
     }
@@ -205,18 +204,17 @@ const CHANGES: [(&str, Change); 4] = [
 /// Each call is dropped at each moment of its life, while others of its client and of another one come.
 #[test]
 fn a_change_that_is_dropped_leaves_neither_side_and_those_that_wait_come_in() {
-    for away in [ms(0), ms(2), ms(100)] {
+    // Timers know whole milliseconds only.
+    for (away, parts) in [(ms(0), 4), (ms(2), 32), (ms(100), 64)] {
         for (what, change) in CHANGES {
-            // Nothing takes time there.
-            for part in 0..if away.is_zero() { 4 } else { 64 } {
-                let others = part % 4;
+            for part in 0..parts {
+                let (others, at) = (part % 4, 4 * away * part / parts);
                 play(part.into(), async |scene| {
                     let (_one, ours) = scene.client(away, LockClient::builder()).await;
                     let (_other, theirs) = scene.client(away, LockClient::builder()).await;
                     let mut waits = Vec::new();
                     for (client, comes) in [(&ours, others & 1), (&theirs, others & 2)] {
                         let lock = client.read_write_lock("config");
-                        let at = away * part / 16;
                         waits.extend((comes > 0).then(|| {
                             tokio::spawn(async move {
                                 sleep(at / 2).await;
@@ -226,14 +224,13 @@ fn a_change_that_is_dropped_leaves_neither_side_and_those_that_wait_come_in() {
                         }));
                     }
                     let lock = ours.read_write_lock("config");
-                    drop(timeout(away * part / 16, change(lock)).await);
+                    drop(timeout(at, change(lock)).await);
                     for one in waits {
                         let one = timeout(20 * away + ms(200), one).await;
                         one.unwrap_or_else(|_| panic!("{what}, {part}: who waits")).unwrap();
                     }
                     sleep(4 * away + ms(10)).await;
-                    let keys: Vec<String> = scene.ask(&["KEYS", "*"]);
-                    assert!(keys.is_empty(), "{what} at {away:?}, {part}: {keys:?}");
+                    assert_eq!(scene.keys(), [""; 0], "{what} at {away:?}, {part}");
                     let again = ours.read_write_lock("config");
                     let again = timeout(2 * away + ms(1), again.try_write_now()).await;
                     again.expect("an answer").unwrap().expect("it is free").unlock().await.unwrap();
@@ -247,70 +244,55 @@ fn a_change_that_is_dropped_leaves_neither_side_and_those_that_wait_come_in() {
 #[test]
 fn a_reader_that_comes_during_an_upgrade_comes_before_it_or_after_what_it_brings() {
     for away in [ms(2), ms(100)] {
-        for comes in 0..24 {
-            for pause in [ms(0), ms(300)] {
-                for granted in [true, false] {
-                    play(comes.into(), async |scene| {
-                        let (_one, ours) = scene.client(away, LockClient::builder()).await;
-                        let (_other, theirs) = scene.client(away, LockClient::builder()).await;
-                        let (lock, other) =
-                            (ours.read_write_lock("config"), ours.read_write_lock("config"));
-                        let foreign = theirs.read_write_lock("config");
-                        let foreign =
-                            if granted { None } else { Some(foreign.read().await.unwrap()) };
-                        let all = Guards::default();
-                        let reading = all.reads(&lock, lock.read().await.unwrap());
-                        sleep(pause).await;
-                        let reads = tokio::spawn({
-                            let all = all.clone();
-                            async move {
-                                sleep(away * comes / 8).await;
-                                let guard = all.reads(&other, other.read().await.unwrap());
-                                sleep(ms(1)).await;
-                                drop(guard);
-                            }
-                        });
-                        sleep(away).await;
-                        match lock.write().await {
-                            Ok(writing) => {
-                                let writing = all.writes(&lock, writing);
-                                assert!(granted);
-                                sleep(2 * away).await;
-                                drop(writing);
-                            }
-                            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldDeadlock),
-                        }
-                        timeout(4 * away + ms(20), reads).await.expect("its turn").unwrap();
-                        drop((reading, foreign));
-                        sleep(2 * away + ms(10)).await;
-                        assert_eq!(scene.ask::<Vec<String>>(&["KEYS", "*"]), [""; 0]);
+        for comes in moments(3 * away, 24) {
+            for (pause, granted) in
+                [(ms(0), true), (ms(0), false), (ms(300), true), (ms(300), false)]
+            {
+                play(0, async |scene| {
+                    let (_one, ours) = scene.client(away, LockClient::builder()).await;
+                    let (_other, theirs) = scene.client(away, LockClient::builder()).await;
+                    let [lock, other] = [(); 2].map(|()| ours.read_write_lock("config"));
+                    let foreign = theirs.read_write_lock("config");
+                    let foreign = if granted { None } else { Some(foreign.read().await.unwrap()) };
+                    let all = Guards::default();
+                    let reading = all.reads(&lock, lock.read().await.unwrap());
+                    sleep(pause).await;
+                    let noted = all.clone();
+                    let reads = tokio::spawn(async move {
+                        sleep(comes).await;
+                        let guard = noted.reads(&other, other.read().await.unwrap());
+                        sleep(ms(1)).await;
+                        drop(guard);
                     });
-                }
+                    sleep(away).await;
+                    match lock.write().await {
+                        Ok(writing) => {
+                            let writing = all.writes(&lock, writing);
+                            assert!(granted);
+                            sleep(2 * away).await;
+                            drop(writing);
+                        }
+                        Err(error) => assert_eq!(error.kind(), ErrorKind::WouldDeadlock),
+                    }
+                    timeout(4 * away + ms(20), reads).await.expect("its turn").unwrap();
+                    drop((reading, foreign));
+                    sleep(2 * away + ms(10)).await;
+                    assert_eq!(scene.keys(), [""; 0]);
+                });
             }
         }
     }
 }
 
-/// What becomes of a handle that reads and writes, and does not give back what it has.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Ends {
-    /// The leases end while it has the guards.
-    Leases,
-    Process,
-}
-
-/// The other reader had a longer lease, and has given it back before the handle writes.
+/// The other reader had a longer lease, and has given it back before the handle writes. That one does not give back what
+/// it has: its leases end, or it dies.
 #[test]
 fn who_waits_for_a_reader_that_writes_waits_for_no_lease_but_its_own() {
     const AWAY: Duration = ms(2);
     const LEASE: Duration = ms(40);
-    let cases = [Ends::Leases, Ends::Process].into_iter().flat_map(|ends| {
-        [false, true].into_iter().flat_map(move |upgrades| {
-            [true, false].map(|comes_first| (ends, upgrades, comes_first))
-        })
-    });
-    for (ends, upgrades, comes_first) in cases {
-        let case = format!("{ends:?}, upgrades: {upgrades}, comes first: {comes_first}");
+    for case in 0..8 {
+        let [dies, upgrades, comes_first] = [0, 1, 2].map(|bit| case >> bit & 1 == 1);
+        let case = format!("dies: {dies}, upgrades: {upgrades}, comes first: {comes_first}");
         play(1, async |scene| {
             let (machine, dying) = scene.client(AWAY, LockClient::builder()).await;
             let (_other, other) = scene.client(AWAY, LockClient::builder()).await;
@@ -320,11 +302,7 @@ fn who_waits_for_a_reader_that_writes_waits_for_no_lease_but_its_own() {
             let lock = dying.read_write_lock("config");
             let own = machine.run(async { lock.read_with_lease(LEASE).await.unwrap() }).await;
             let begun = Instant::now();
-            let comes = || {
-                let lock = third.read_write_lock("config");
-                tokio::spawn(async move { lock.write().await.unwrap() })
-            };
-            let waits = comes_first.then(comes);
+            let waits = comes_first.then(|| writes(&third));
             reads.unlock().await.unwrap();
             assert!(scene.pttl("config") > 4_000, "{case}: the lease of the one that has gone");
             let guards = machine.run(async {
@@ -335,14 +313,14 @@ fn who_waits_for_a_reader_that_writes_waits_for_no_lease_but_its_own() {
                 }
             });
             let guards = guards.await;
-            if ends == Ends::Process {
+            if dies {
                 machine.crash();
             }
-            let waits = waits.unwrap_or_else(comes);
-            let writes = timeout(ms(10_000), waits).await.expect("its turn").unwrap();
+            let waits = waits.unwrap_or_else(|| writes(&third));
+            let writing = timeout(ms(10_000), waits).await.expect("its turn").unwrap();
             assert!(begun.elapsed() <= LEASE + 6 * AWAY, "{case}: {:?}", begun.elapsed());
             drop(guards);
-            writes.unlock().await.unwrap();
+            writing.unlock().await.unwrap();
         });
     }
 }
@@ -393,13 +371,8 @@ fn who_waits_for_a_writer_waits_for_no_lease_of_a_reader_that_has_gone() {
                 machine.crash();
             }
             let lock = theirs.read_write_lock("config");
-            let comes = async {
-                match reads {
-                    true => lock.read().await.unwrap().unlock().await.unwrap(),
-                    false => lock.write().await.unwrap().unlock().await.unwrap(),
-                }
-            };
-            timeout(ms(10_000), comes).await.expect("its turn");
+            let guard = timeout(ms(10_000), Side::of(&lock, !reads)).await.expect("its turn");
+            guard.unlock().await;
             assert!(begun.elapsed() <= LEASE + 12 * AWAY, "{case}: {:?}", begun.elapsed());
             drop(guards);
         });
@@ -410,15 +383,15 @@ fn who_waits_for_a_writer_waits_for_no_lease_of_a_reader_that_has_gone() {
 #[test]
 fn a_reader_that_goes_shortens_no_lease_of_a_nested_writer() {
     for away in [ms(2), ms(40)] {
-        for part in 0..32 {
-            play(part.into(), async |scene| {
+        for moment in moments(4 * away, 32) {
+            play(0, async |scene| {
                 let (_one, ours) = scene.client(away, LockClient::builder()).await;
                 let (_other, theirs) = scene.client(away, LockClient::builder()).await;
                 let lock = ours.read_write_lock("config");
                 let reading = lock.read_with_lease(ms(2_000)).await.unwrap();
                 let writing = lock.write_with_lease(ms(600)).await.unwrap();
                 let nested = async {
-                    sleep(away * part / 8).await;
+                    sleep(moment).await;
                     lock.write_with_lease(ms(1_500)).await.unwrap()
                 };
                 let (nested, ()) =
@@ -426,13 +399,13 @@ fn a_reader_that_goes_shortens_no_lease_of_a_nested_writer() {
                 sleep(6 * away).await;
                 let left = scene.pttl("config");
                 let promised = nested.remaining().as_millis() as i64;
-                assert!(promised > 0 && left >= promised, "{away:?}, {part}: {left}, {promised}");
-                assert!(left <= 1_500, "{away:?}, {part}: {left}");
+                let case = format!("{away:?}, after {moment:?}: {left}, {promised}");
+                assert!(promised > 0 && left >= promised && left <= 1_500, "{case}");
                 let foreign = theirs.read_write_lock("config");
-                assert!(foreign.try_read_now().await.unwrap().is_none(), "{away:?}, {part}");
+                assert!(foreign.try_read_now().await.unwrap().is_none(), "{case}");
                 nested.unlock().await.unwrap();
                 writing.unlock().await.unwrap();
-                assert_eq!(scene.ask::<Vec<String>>(&["KEYS", "*"]), [""; 0]);
+                assert_eq!(scene.keys(), [""; 0]);
             });
         }
     }
@@ -467,7 +440,7 @@ fn what_each_change_costs_in_round_trips() {
             lock.write().await.unwrap().unlock().await.unwrap();
             assert_eq!(begun.elapsed(), 2 * away);
             reading.unlock().await.unwrap();
-            assert_eq!(scene.ask::<Vec<String>>(&["KEYS", "*"]), [""; 0]);
+            assert_eq!(scene.keys(), [""; 0]);
         });
     }
 }

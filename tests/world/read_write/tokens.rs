@@ -55,8 +55,7 @@ impl Store {
 #[tokio::test(start_paused = true)]
 async fn a_reader_has_the_token_of_the_last_writer_at_any_distance() {
     for each_way in [0, 1, 50].map(ms) {
-        let redis = Redis::new();
-        redis.delay(each_way);
+        let redis = redis_at(each_way);
         let store = Store::default();
         let mut all = Vec::new();
         for client in 0..3 {
@@ -91,8 +90,7 @@ async fn a_reader_has_the_token_of_the_last_writer_at_any_distance() {
 #[tokio::test(start_paused = true)]
 async fn after_a_client_that_died_a_reader_is_not_older_than_its_last_writer_and_older_than_the_next()
  {
-    let redis = Redis::new();
-    redis.delay(ms(1));
+    let redis = redis_at(ms(1));
     let other = redis.client();
     let lock = other.fenced_read_write_lock("config");
     let client = redis.client();
@@ -112,7 +110,7 @@ async fn after_a_client_that_died_a_reader_is_not_older_than_its_last_writer_and
     let reading = timeout(ms(31_000), lock.read()).await.expect("free").unwrap();
     let read = reading.token();
     assert!(read > Some(writing.token()), "{read:?}: it had drawn ahead");
-    assert_eq!(writing.unlock().await.unwrap_err().kind(), redlatch::ErrorKind::Lost);
+    assert_eq!(writing.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(lock.read().await.unwrap().token(), read);
     reading.unlock().await.unwrap();
     let next = client.fenced_read_write_lock("config").write().await.unwrap();

@@ -1,15 +1,14 @@
 //! What befalls one process, or all that it sends and receives.
 
 use futures::FutureExt;
-use futures::future::LocalBoxFuture;
 use redlatch::simulation::{Direction, Flow};
 use tokio::time::sleep;
 
-use super::{Details, ON_ITS_WAY};
+use super::{Details, Inflicted, ON_ITS_WAY};
 use crate::prelude::*;
 use crate::simulated::world::World;
 
-pub(super) fn stop<'a>(world: &'a World<'_>, mut of: Details) -> LocalBoxFuture<'a, Option<Fault>> {
+pub(super) fn stop<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     async move {
         let target = world.pick(&mut of.rng)?;
         target.stops.stop();
@@ -20,7 +19,7 @@ pub(super) fn stop<'a>(world: &'a World<'_>, mut of: Details) -> LocalBoxFuture<
     .boxed_local()
 }
 
-pub(super) fn kill<'a>(world: &'a World<'_>, mut of: Details) -> LocalBoxFuture<'a, Option<Fault>> {
+pub(super) fn kill<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     async move {
         let number = world.replace(&mut of.rng)?;
         Fault::at_process(number, true)
@@ -29,10 +28,7 @@ pub(super) fn kill<'a>(world: &'a World<'_>, mut of: Details) -> LocalBoxFuture<
 }
 
 /// As after a suspension that its timers do not notice.
-pub(super) fn suspend<'a>(
-    world: &'a World<'_>,
-    mut of: Details,
-) -> LocalBoxFuture<'a, Option<Fault>> {
+pub(super) fn suspend<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     async move {
         let target = world.pick(&mut of.rng)?;
         target.machine.suspend(of.time);
@@ -42,7 +38,7 @@ pub(super) fn suspend<'a>(
     .boxed_local()
 }
 
-pub(super) fn cut<'a>(world: &'a World<'_>, mut of: Details) -> LocalBoxFuture<'a, Option<Fault>> {
+pub(super) fn cut<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     async move {
         let target = world.pick(&mut of.rng)?;
         let had = world.network.connections(&target.machine, world.server);
@@ -53,10 +49,7 @@ pub(super) fn cut<'a>(world: &'a World<'_>, mut of: Details) -> LocalBoxFuture<'
 }
 
 /// One connection is reset, or the server closes it.
-pub(super) fn break_one<'a>(
-    world: &'a World<'_>,
-    mut of: Details,
-) -> LocalBoxFuture<'a, Option<Fault>> {
+pub(super) fn break_one<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     async move {
         let target = world.pick(&mut of.rng)?;
         let open = world.network.ages(&target.machine, world.server);
@@ -75,46 +68,25 @@ pub(super) fn break_one<'a>(
         };
         // None if the client had closed it by then.
         let age = open.iter().find(|(its, _)| Some(its.as_str()) == address).map(|(_, age)| *age);
-        let pause = age.map_or(0, |age| world.pause_after(age));
+        let pause = age.map_or(0, |age| world.plan.pause_after(age));
         Some(Fault { pause, ..Fault::at_process(target.number, broke)? })
     }
     .boxed_local()
 }
 
-pub(super) fn stall<'a>(world: &'a World<'_>, of: Details) -> LocalBoxFuture<'a, Option<Fault>> {
-    hold(world, of, &[Direction::Down], false)
-}
-
-pub(super) fn stall_requests<'a>(
-    world: &'a World<'_>,
-    of: Details,
-) -> LocalBoxFuture<'a, Option<Fault>> {
-    hold(world, of, &[Direction::Up], false)
-}
-
-/// Nothing gets through, and then all connections are gone.
-pub(super) fn black_hole<'a>(
-    world: &'a World<'_>,
-    of: Details,
-) -> LocalBoxFuture<'a, Option<Fault>> {
-    hold(world, of, &[Direction::Up, Direction::Down], true)
-}
-
-/// The same one way.
-pub(super) fn half_open<'a>(
-    world: &'a World<'_>,
-    mut of: Details,
-) -> LocalBoxFuture<'a, Option<Fault>> {
+/// One way nothing gets through, and then all connections are gone.
+pub(super) fn half_open<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     let way = if of.rng.bool() { &[Direction::Up] } else { &[Direction::Down] };
     hold(world, of, way, true)
 }
 
-fn hold<'a>(
+/// Nothing gets through on these ways; in the end, all connections may go.
+pub(super) fn hold<'a>(
     world: &'a World<'_>,
     mut of: Details,
     ways: &'static [Direction],
     cuts: bool,
-) -> LocalBoxFuture<'a, Option<Fault>> {
+) -> Inflicted<'a> {
     async move {
         let target = world.pick(&mut of.rng)?;
         let flow = |flow| {
@@ -134,10 +106,7 @@ fn hold<'a>(
     .boxed_local()
 }
 
-pub(super) fn refuse<'a>(
-    world: &'a World<'_>,
-    mut of: Details,
-) -> LocalBoxFuture<'a, Option<Fault>> {
+pub(super) fn refuse<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     async move {
         let target = world.pick(&mut of.rng)?;
         let refuse = |yes| world.network.set_refusing(&target.machine, world.server, yes);

@@ -1,41 +1,27 @@
 //! What befalls single requests.
 
 use futures::FutureExt;
-use futures::future::LocalBoxFuture;
 use redlatch::simulation::Fate;
 use tokio::time::sleep;
 
-use super::{Details, ON_ITS_WAY};
+use super::{Details, Inflicted, ON_ITS_WAY};
 use crate::prelude::*;
 use crate::simulated::world::World;
 
-pub(super) fn lose_a_reply<'a>(
-    world: &'a World<'_>,
-    of: Details,
-) -> LocalBoxFuture<'a, Option<Fault>> {
-    trap(world, of, "EVALSHA", Fate::AnswerLost).boxed_local()
-}
-
-pub(super) fn reset_before_send<'a>(
-    world: &'a World<'_>,
-    of: Details,
-) -> LocalBoxFuture<'a, Option<Fault>> {
-    trap(world, of, "EVALSHA", Fate::Lost).boxed_local()
-}
-
 /// A release may fall between a waiter's first try and its subscription. What is behind that on its connection is late, too.
-pub(super) fn delay_subscriptions<'a>(
-    world: &'a World<'_>,
-    mut of: Details,
-) -> LocalBoxFuture<'a, Option<Fault>> {
+pub(super) fn delay_subscriptions<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     let time = Duration::from_millis(of.rng.u64(50..200));
     hold(world, of, "SUBSCRIBE", time).boxed_local()
 }
 
 /// Requests that are held for longer than their caller waits.
-pub(super) fn hold_up<'a>(world: &'a World<'_>, of: Details) -> LocalBoxFuture<'a, Option<Fault>> {
+pub(super) fn hold_up<'a>(world: &'a World<'_>, of: Details) -> Inflicted<'a> {
     let time = of.time;
     hold(world, of, "EVALSHA", time).boxed_local()
+}
+
+pub(super) fn lose<'a>(world: &'a World<'_>, of: Details, fate: Fate) -> Inflicted<'a> {
+    trap(world, of, "EVALSHA", fate).boxed_local()
 }
 
 async fn hold(world: &World<'_>, of: Details, command: &str, time: Duration) -> Option<Fault> {

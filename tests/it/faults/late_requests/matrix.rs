@@ -171,13 +171,13 @@ impl<'a> Scene<'a> {
                 let (end, ended) = oneshot::channel::<()>();
                 let next = self.client.lock("of another runtime");
                 let runtime = tokio::task::spawn_blocking(move || {
-                    let runtime = crate::faults::process::runtime();
-                    runtime.spawn(call);
-                    let _ = runtime.block_on(ended);
-                    drop(runtime);
+                    let first = runtime();
+                    first.spawn(call);
+                    let _ = first.block_on(ended);
+                    drop(first);
                     // The next runtime is there before the background has looked at what is left.
                     let ask = patiently(|| next.is_locked());
-                    assert!(!crate::faults::process::runtime().block_on(ask));
+                    assert!(!runtime().block_on(ask));
                 });
                 self.is_held_back(before).await;
                 drop(end);
@@ -212,11 +212,7 @@ impl<'a> Scene<'a> {
     async fn is_held_by(&self, guard: &LockGuard, what: &str) {
         assert!(!guard.is_lost(), "{what}");
         let holds = self.servers.holds(&self.name);
-        assert_eq!(
-            holds.into_iter().collect::<Vec<_>>(),
-            [(guard.owner().to_owned(), 1)],
-            "{what}"
-        );
+        assert_eq!(holds, [(guard.owner().to_owned(), 1)].into(), "{what}");
         let other = self.other.lock(&self.name);
         let taken = patiently(|| other.try_lock_now()).await;
         assert!(taken.is_none(), "{what}: two believe that they hold the lock");
@@ -253,6 +249,17 @@ async fn give_back(scene: &Scene<'_>, guard: LockGuard, what: &str) {
     scene.becomes_free(what).await;
 }
 
+/// Lets the request go behind a new hold, if the client can still have one.
+async fn let_go_behind_another(scene: &Scene<'_>, lock: &Lock, what: &str) {
+    if scene.way == Way::Close {
+        return scene.let_go(what).await;
+    }
+    let again = hold(lock).await;
+    scene.let_go(what).await;
+    scene.is_held_by(&again, what).await;
+    give_back(scene, again, what).await;
+}
+
 async fn acquire(scene: &Scene<'_>, what: &str) {
     let (lock, before) = (scene.lock(), scene.calls());
     scene.drop_under(async move { lock.lock().await.map(drop) }).await;
@@ -287,13 +294,7 @@ async fn releases(scene: &Scene<'_>, what: &str) {
     let guard = hold(&lock).await;
     scene.drop_under(guard.unlock()).await;
     scene.becomes_free(what).await;
-    if scene.way == Way::Close {
-        return scene.let_go(what).await;
-    }
-    let again = hold(&lock).await;
-    scene.let_go(what).await;
-    scene.is_held_by(&again, what).await;
-    give_back(scene, again, what).await;
+    let_go_behind_another(scene, &lock, what).await;
 }
 
 async fn renews(scene: &Scene<'_>, what: &str) {
@@ -325,10 +326,7 @@ async fn hands_off(scene: &Scene<'_>, what: &str) {
     let (first, second) = (scene.lock(), scene.lock());
     let guard = hold(&first).await;
     let asked = scene.proxy.sent("EVALSHA");
-    let waiter: JoinHandle<LockGuard> = {
-        let second = second.clone();
-        tokio::spawn(async move { hold(&second).await })
-    };
+    let waiter = tokio::spawn(async move { hold(&second).await });
     wait_until("a waiter", SOON, || scene.servers.subscribers(&scene.name) >= 1).await;
     // It asks when it comes, and once more when it is subscribed.
     wait_until("its questions", SOON, || scene.proxy.sent("EVALSHA") >= asked + 2).await;
@@ -345,13 +343,7 @@ async fn hands_off(scene: &Scene<'_>, what: &str) {
     // Confirmed by the second sending, or left to the background.
     drop(soon("unlocking", unlock).await.expect("no panic"));
     give_back(scene, handed, what).await;
-    if scene.way == Way::Close {
-        return scene.let_go(what).await;
-    }
-    let again = hold(&first).await;
-    scene.let_go(what).await;
-    scene.is_held_by(&again, what).await;
-    give_back(scene, again, what).await;
+    let_go_behind_another(scene, &first, what).await;
 }
 
 async fn executes(scene: &Scene<'_>, what: &str) {
@@ -361,14 +353,7 @@ async fn executes(scene: &Scene<'_>, what: &str) {
     let (executing, write) = (guard.clone(), redis::pipe().set(&written, 1).clone());
     scene.drop_under(async move { executing.execute::<()>(&write).await }).await;
     give_back(scene, Arc::into_inner(guard).expect("the only one"), what).await;
-    if scene.way == Way::Close {
-        scene.let_go(what).await;
-    } else {
-        let again = hold(&lock).await;
-        scene.let_go(what).await;
-        scene.is_held_by(&again, what).await;
-        give_back(scene, again, what).await;
-    }
+    let_go_behind_another(scene, &lock, what).await;
     assert!(!scene.servers.exists(&written), "{what}");
 }
 
@@ -406,7 +391,7 @@ const PAIRS: u64 = 45;
 fn all_come_to_nothing(way: Way, kinds: &'static [Kind], least: u64) {
     let full = std::env::var("REDLATCH_LATE").ok().and_then(|many| many.parse::<u64>().ok());
     let each = full.map_or(least, |many| many.div_ceil(PAIRS));
-    let workers = crate::faults::process::workers();
+    let workers = workers();
     workers.block_on(async {
         let next = Arc::new(AtomicU64::new(0));
         let mut scenes = JoinSet::new();

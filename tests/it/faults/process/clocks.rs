@@ -6,7 +6,7 @@
 //! clock stands still, is a unit test of the clock.)
 
 use std::process::Command;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use tempfile::TempDir;
 

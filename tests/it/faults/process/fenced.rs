@@ -1,9 +1,6 @@
 //! C12: stopped between the check and the effect. No lease can help there: the write comes late
 //! whatever the guard says. A store that compares tokens refuses it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-
 use redis::Connection;
 
 use super::*;

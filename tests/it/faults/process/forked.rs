@@ -3,13 +3,12 @@
 //! The process that forks is a child of the test, so that the test's own process does not. Its
 //! child, the fork, ends by `exit` and never returns to the test harness.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::task::Poll;
 
 use fork::Fork;
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::*;
@@ -23,14 +22,14 @@ const ACQUIRED: &str = "acquired";
 /// So many times a process forks whose threads use the client all the time.
 const FORKS: usize = 50;
 
-type Call<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
+type Call<T> = BoxFuture<'static, Result<T, Error>>;
 
 /// A client, what comes of it, and calls that were begun and not ended.
 struct Everything {
     waiting: Call<LockGuard>,
     unlocking: Call<()>,
     acquiring: Call<LockGuard>,
-    losing: Pin<Box<dyn Future<Output = ()> + Send>>,
+    losing: BoxFuture<'static, ()>,
     guard: Arc<LockGuard>,
     nested: LockGuard,
     lock: Lock,
@@ -47,20 +46,19 @@ impl Everything {
         let (guard, nested) = (Arc::new(hold(&lock).await), hold(&lock).await);
         renewed(&guard).await;
         let waiter = client.lock(HELD);
-        let mut waiting: Call<_> = Box::pin(async move { waiter.lock().await });
+        let mut waiting = async move { waiter.lock().await }.boxed();
         child::say("waiting");
         tokio::select! {
             _ = &mut waiting => panic!("it is held"),
             () = hear() => {}
         }
         let releasing = hold(&client.lock(RELEASED)).await;
-        let unlocking = begun(Box::pin(releasing.unlock())).await;
+        let unlocking = begun(releasing.unlock().boxed()).await;
         let acquirer = client.lock(ACQUIRED);
-        let acquiring: Call<_> = Box::pin(async move { acquirer.lock_with_lease(MINUTE).await });
-        let acquiring = begun(acquiring).await;
+        let acquiring = async move { acquirer.lock_with_lease(MINUTE).await };
+        let acquiring = begun(acquiring.boxed()).await;
         let watched = guard.clone();
-        let mut losing: Pin<Box<dyn Future<Output = ()> + Send>> =
-            Box::pin(async move { watched.lost().await });
+        let mut losing = async move { watched.lost().await }.boxed();
         assert!(futures::poll!(&mut losing).is_pending());
         let fenced = client.fenced_lock("fenced");
         // What comes behind them is answered, so their answers are here: a copy of this runtime

@@ -2,12 +2,7 @@
 //! has ended, a thread that ends, a stack that unwinds.
 
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc;
-use std::thread;
-use std::time::Instant;
-
-use tokio::runtime::{Builder, Runtime};
 
 use super::*;
 

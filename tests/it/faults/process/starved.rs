@@ -6,9 +6,6 @@
 
 use std::fmt::Debug;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Instant;
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};

@@ -6,7 +6,7 @@
 
 use super::*;
 
-const LEASE: std::time::Duration = ms(450);
+const LEASE: Duration = ms(450);
 
 /// The first thing that the user's code does after the stop.
 const LOOKS: [&str; 5] = ["is_lost", "remaining", "lost", "value", "parked"];
@@ -38,48 +38,33 @@ pub(super) fn child(look: &str, lease: &str, name: &str, url: &str) {
 }
 
 async fn first_look(look: &str, guard: &LockGuard) -> bool {
+    let is_lost = |error: Error| error.kind() == ErrorKind::Lost;
     match look {
-        "is_lost" => {
-            child::hear();
-            guard.is_lost()
-        }
-        "remaining" => {
-            child::hear();
-            guard.remaining().is_zero()
-        }
-        "lost" => {
-            child::hear();
-            futures::poll!(Box::pin(guard.lost())).is_ready()
-        }
-        "value" => {
-            // Ready in the poll that the stop was in.
-            let work = guard.run_until_lost(async { child::hear() });
-            work.await.is_err_and(|error| error.kind() == ErrorKind::Lost)
-        }
+        // Ready in the poll that the stop was in.
+        "value" => guard.run_until_lost(async { child::hear() }).await.is_err_and(is_lost),
         "parked" => {
             let (heard, hears) = tokio::sync::oneshot::channel();
-            std::thread::spawn(move || heard.send(child::hear()));
-            let work = guard.run_until_lost(hears);
-            work.await.is_err_and(|error| error.kind() == ErrorKind::Lost)
+            thread::spawn(move || heard.send(child::hear()));
+            guard.run_until_lost(hears).await.is_err_and(is_lost)
         }
-        _ => panic!("no such look: {look}"),
+        _ => {
+            child::hear();
+            match look {
+                "is_lost" => guard.is_lost(),
+                "remaining" => guard.remaining().is_zero(),
+                "lost" => futures::poll!(Box::pin(guard.lost())).is_ready(),
+                _ => panic!("no such look: {look}"),
+            }
+        }
     }
-}
-
-fn the_process_knows_that_it_is_lost_before_it_can_ask(lease: &str) {
-    undisturbed(ms(100), || workers().block_on(it_knows_that_it_is_lost(lease)));
 }
 
 async fn it_knows_that_it_is_lost(lease: &str) {
     let server = Server::start();
     let client = connect(&server).await;
-    let mut children: Vec<_> = LOOKS
-        .iter()
-        .map(|look| {
-            let role = format!("stopped {look} {lease} {look} {}", server.url());
-            (*look, start_child(&role))
-        })
-        .collect();
+    let mut children = LOOKS.map(|look| {
+        (look, start_child(&format!("stopped {look} {lease} {look} {}", server.url())))
+    });
     for (look, child) in &mut children {
         child.hear_that("held");
         child.stop();
@@ -114,10 +99,7 @@ async fn it_knows_that_it_is_lost(lease: &str) {
 
 #[test]
 fn c11_a_process_stopped_past_its_lease_knows_that_it_is_lost_before_it_can_ask() {
-    the_process_knows_that_it_is_lost_before_it_can_ask("fixed");
-}
-
-#[test]
-fn c10_a_process_stopped_with_its_watchdog_knows_that_it_is_lost_before_it_can_ask() {
-    the_process_knows_that_it_is_lost_before_it_can_ask("renewed");
+    for lease in ["fixed", "renewed"] {
+        undisturbed(ms(100), || workers().block_on(it_knows_that_it_is_lost(lease)));
+    }
 }

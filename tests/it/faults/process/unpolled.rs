@@ -5,7 +5,6 @@
 //! client's is held across an await (and `clippy::await_holding_lock` is denied).
 
 use std::sync::mpsc;
-use std::thread;
 
 use futures::FutureExt;
 use tokio_test::task;

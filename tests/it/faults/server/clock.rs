@@ -1,7 +1,6 @@
 //! The server's clock jumps: a lease in Redis ends by it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
 use super::*;
 
@@ -44,9 +43,7 @@ async fn s23_a_clock_that_jumps_back_keeps_nobody_from_releasing_or_getting_the_
     let (outer, inner, dropped) =
         (hold(&lock).await, hold(&lock).await, hold(&client.lock("dropped")).await);
     server.hold_by_hand("abandoned", "somebody:1", ms(300));
-    let (parked, late) = (other.lock("jumped"), other.lock("jumped"));
-    let parked = tokio::spawn(async move { parked.lock().await.expect("the lock") });
-    wait_until("a subscription", SOON, || server.subscribers("jumped") == 1).await;
+    let waiter = parked(&server, &other, "jumped").await;
     jump(&clock, &server, -HOUR).await;
     assert!(server.pttl("jumped") > HOUR - 5_000, "its lease is an hour longer now");
     // Renewals neither fail nor shorten anything, and the guard goes by its own clock.
@@ -54,13 +51,13 @@ async fn s23_a_clock_that_jumps_back_keeps_nobody_from_releasing_or_getting_the_
     renewed(&outer).await;
     assert!(outer.remaining() <= ms(1_800));
     // Whoever asks now is told of an hour, and does not wait longer than he wants.
+    let late = other.lock("jumped");
     assert!(soon("a try", late.try_lock(ms(100), MINUTE)).await.unwrap().is_none());
     release(inner).await;
     // What stays is promised one lease by the new time.
     assert!(server.pttl("jumped") <= 1_800);
     release(outer).await;
-    let guard = soon("the lock, on its release", parked).await.unwrap();
-    release(guard).await;
+    has_its_turn(waiter).await;
     drop(dropped);
     wait_until("a free lock", SOON, || !server.exists("dropped")).await;
     // Nobody releases this one. It is free when the clock is right again.
@@ -91,10 +88,9 @@ async fn s23_a_clock_that_jumps_to_and_fro_by_less_than_a_lease_costs_no_lock() 
             jumps
         })
     };
-    let clients = [connect(&server).await, connect(&server).await];
+    let clients = [connect(&server).await, client_with(server.url(), ms(3_000)).await];
     // Held all the time and renewed.
-    let watched = client_with(server.url(), ms(3_000)).await;
-    let kept = hold(&watched.lock("kept")).await;
+    let kept = hold(&clients[1].lock("kept")).await;
     let total = Arc::new(AtomicU64::new(0));
     let end = Instant::now() + ms(1_200);
     let tasks = (0..6).map(|task| {
@@ -113,8 +109,7 @@ async fn s23_a_clock_that_jumps_to_and_fro_by_less_than_a_lease_costs_no_lock() 
             rounds
         })
     });
-    let tasks: Vec<_> = tasks.collect();
-    let rounds = within(MINUTE, "an end", join_all(tasks)).await;
+    let rounds = within(MINUTE, "an end", join_all(tasks.collect::<Vec<_>>())).await;
     let rounds: u64 = rounds.into_iter().map(Result::unwrap).sum();
     stop.store(true, Ordering::Relaxed);
     let jumps = strobe.join().expect("the strobe failed");

@@ -1,7 +1,5 @@
 //! Memory: full, or made free at the lock's expense.
 
-use std::time::Instant;
-
 use super::*;
 
 fn fill(server: &Server) {
@@ -25,11 +23,7 @@ async fn s4_a_full_memory_refuses_new_and_nested_holds_and_says_so() {
     let lock = client.lock("nested");
     let guard = hold(&lock).await;
     server.hold_by_hand("waited", "somebody:1", MINUTE);
-    let waiter = {
-        let lock = client.lock("waited");
-        tokio::spawn(async move { lock.lock().await })
-    };
-    wait_until("a subscription", SOON, || server.subscribers("waited") == 1).await;
+    let waiter = parked(&server, &client, "waited").await;
     fill(&server);
     assert_full(&server);
     let more = client.lock("more");

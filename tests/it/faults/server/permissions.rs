@@ -6,24 +6,21 @@ use super::*;
 use crate::support::machine::passed_until;
 
 /// A client whose user may do everything but what `rights` take away.
-async fn connect_as(server: &Server, user: &str, rights: &[&str]) -> LockClient {
-    connect_with(server, user, rights, ms(1_800)).await
-}
-
-async fn connect_with(
+async fn connect_as_narrow(
     server: &Server,
-    user: &str,
     rights: &[&str],
     watchdog_timeout: Duration,
 ) -> LockClient {
-    allow(server, user, &[&["on", ">pass", "~*", "&*", "+@all"], rights].concat());
-    let url = format!("redis://{user}:pass@127.0.0.1:{}/", server.port());
-    let builder = LockClient::builder().url(url).watchdog_timeout(watchdog_timeout);
-    soon("connecting", builder.connect()).await.expect("connecting")
+    allow(server, &[&["on", ">pass", "~*", "&*", "+@all"], rights].concat());
+    client_with(narrow_url(server), watchdog_timeout).await
 }
 
-fn allow(server: &Server, user: &str, rights: &[&str]) {
-    server.ask::<()>(&[&["ACL", "SETUSER", user], rights].concat());
+fn narrow_url(server: &Server) -> String {
+    format!("redis://narrow:pass@127.0.0.1:{}/", server.port())
+}
+
+fn allow(server: &Server, rights: &[&str]) {
+    server.ask::<()>(&[&["ACL", "SETUSER", "narrow"], rights].concat());
 }
 
 #[tokio::test]
@@ -34,16 +31,15 @@ async fn s17_without_permission_to_publish_waiters_get_the_lock_by_time() {
 
 async fn by_time(rights: &str, subscribes: bool) {
     let server = Server::start();
-    let mute = connect_as(&server, "mute", &[rights]).await;
+    let mute = connect_as_narrow(&server, &[rights], ms(1_800)).await;
     let listener = Listener::new(&server, &channel("mute"));
     let lock = mute.lock("mute");
     let first = lock.owner().to_owned();
     let guard = lock.lock_with_lease(ms(1_200)).await.unwrap();
     let start = Instant::now();
-    let waiter = {
-        let lock = mute.lock("mute");
-        tokio::spawn(async move { (lock.lock().await.expect("the lock"), Instant::now()) })
-    };
+    let next = mute.lock("mute");
+    let waiter =
+        tokio::spawn(async move { (next.lock().await.expect("the lock"), Instant::now()) });
     if subscribes {
         // Beside the listener.
         wait_until("a subscription", SOON, || server.subscribers("mute") == 2).await;
@@ -62,31 +58,13 @@ async fn by_time(rights: &str, subscribes: bool) {
 }
 
 #[tokio::test]
-async fn s17_a_channel_that_is_forbidden_keeps_no_other_from_its_messages() {
-    let server = Server::start();
-    let client = connect_as(&server, "narrow", &["resetchannels", "&*lock__channel*"]).await;
-    let wide = connect_as(&server, "wide", &[]).await;
-    let _writing = wide.read_write_lock("forbidden").write().await.expect("the lock");
-    let writer = client.read_write_lock("forbidden");
-    let by_time = tokio::spawn(async move { writer.write().await.map(drop) });
-    wait_until("a refused subscription", SOON, || server.errors("NOPERM") > 0).await;
-    let theirs = hold(&wide.lock("allowed")).await;
-    let lock = client.lock("allowed");
-    let waiter = tokio::spawn(async move { lock.lock().await.expect("the lock") });
-    wait_until("a subscription", SOON, || server.subscribers("allowed") == 1).await;
-    release(theirs).await;
-    release(soon("the lock, by a message", waiter).await.expect("no panic")).await;
-    by_time.abort();
-}
-
-#[tokio::test]
 async fn s18_a_key_that_is_forbidden_while_it_is_held_is_said_and_made_good() {
     let server = Server::start();
-    let client = connect_as(&server, "narrow", &[]).await;
+    let client = connect_as_narrow(&server, &[], ms(1_800)).await;
     let lock = client.lock("theirs:1");
     let guard = lock.lock_with_lease(MINUTE).await.unwrap();
     let renewed = hold(&client.lock("theirs:2")).await;
-    allow(&server, "narrow", &["resetkeys", "~mine:*"]);
+    allow(&server, &["resetkeys", "~mine:*"]);
     not_executed(lock.try_lock_now().await, ErrorKind::Server, "");
     not_executed(client.lock("theirs:3").lock().await, ErrorKind::Server, "");
     goes_on(guard.unlock().await, ErrorKind::Server, "");
@@ -94,7 +72,7 @@ async fn s18_a_key_that_is_forbidden_while_it_is_held_is_said_and_made_good() {
     assert!(server.exists("theirs:1") && !server.exists("theirs:3"));
     // What cannot be renewed is lost at its own deadline, not by the refusal.
     lost_at(&renewed, deadline(&renewed)).await;
-    allow(&server, "narrow", &["~*"]);
+    allow(&server, &["~*"]);
     wait_until("a free lock", SOON, || !server.exists("theirs:1")).await;
     drop(renewed);
     wait_until("a free lock", SOON, || !server.exists("theirs:2")).await;
@@ -103,27 +81,26 @@ async fn s18_a_key_that_is_forbidden_while_it_is_held_is_said_and_made_good() {
 #[tokio::test]
 async fn s18_a_forbidden_key_does_not_keep_the_others_of_its_batch_from_being_renewed() {
     let server = Server::start();
-    let client = connect_with(&server, "narrow", &[], ms(1_500)).await;
+    let client = connect_as_narrow(&server, &[], ms(1_500)).await;
     let theirs = hold(&client.lock("theirs:1")).await;
     let mine = hold(&client.lock("mine:1")).await;
-    allow(&server, "narrow", &["resetkeys", "~mine:*"]);
+    allow(&server, &["resetkeys", "~mine:*"]);
     soon("the loss of the one", theirs.lost()).await;
     assert!(server.errors("NOPERM") > 0, "nothing was refused");
     renewed(&mine).await;
     assert!(!mine.is_lost());
     release(mine).await;
-    allow(&server, "narrow", &["~*"]);
+    allow(&server, &["~*"]);
     drop(theirs);
 }
 
 #[tokio::test]
 async fn s18_a_renewal_that_may_not_look_is_no_loss() {
     let server = Server::start();
-    let client = connect_with(&server, "blind", &[], ms(4_500)).await;
+    let client = connect_as_narrow(&server, &[], ms(4_500)).await;
     let guard = hold(&client.lock("kept")).await;
-    allow(&server, "blind", &["-hlen"]);
-    let as_blind = format!("redis://blind:pass@127.0.0.1:{}/", server.port());
-    let mut blind = redis::Client::open(as_blind).unwrap().get_connection().unwrap();
+    allow(&server, &["-hlen"]);
+    let mut blind = redis::Client::open(narrow_url(&server)).unwrap().get_connection().unwrap();
     let look = redis::cmd("HLEN").arg("kept").query::<String>(&mut blind);
     assert_eq!(look.expect_err("forbidden").code(), Some("NOPERM"));
     let before = server.calls("evalsha");
@@ -131,7 +108,7 @@ async fn s18_a_renewal_that_may_not_look_is_no_loss() {
     assert!(server.exists("kept"));
     tokio::time::sleep(ms(100)).await;
     assert!(!guard.is_lost(), "it is still held, and nobody could say otherwise");
-    allow(&server, "blind", &["+hlen"]);
+    allow(&server, &["+hlen"]);
     renewed(&guard).await;
     assert!(!guard.is_lost());
     release(guard).await;
@@ -142,7 +119,7 @@ async fn s18_a_renewal_that_may_not_look_is_no_loss() {
 async fn s18_several_locks_of_which_one_is_forbidden_are_taken_by_nobody() {
     let server = Server::start();
     for rights in [&["resetkeys", "~ours:*"][..], &["-pexpire"], &["-hset"]] {
-        let client = connect_as(&server, "narrow", rights).await;
+        let client = connect_as_narrow(&server, rights, ms(1_800)).await;
         let several = client.multi_lock(["ours:1", "theirs:2", "ours:3"]);
         for error in [
             soon("a try", several.try_lock_now()).await.map(drop).unwrap_err(),
@@ -152,6 +129,6 @@ async fn s18_several_locks_of_which_one_is_forbidden_are_taken_by_nobody() {
             assert_eq!(error.outcome(), Outcome::NotExecuted, "{rights:?}: {error:#}");
         }
         assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0, "{rights:?}");
-        allow(&server, "narrow", &["reset"]);
+        allow(&server, &["reset"]);
     }
 }

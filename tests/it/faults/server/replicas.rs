@@ -1,7 +1,5 @@
 //! The server is a replica, or has too few of them.
 
-use std::time::Instant;
-
 use super::*;
 
 /// One that sends its data to replicas at once.
@@ -18,6 +16,10 @@ async fn follow(server: &Server, of: &Server) {
 
 fn lead(server: &Server) {
     server.ask::<()>(&["REPLICAOF", "NO", "ONE"]);
+}
+
+fn want_replicas(server: &Server, number: &str) {
+    server.ask::<()>(&["CONFIG", "SET", "min-replicas-to-write", number]);
 }
 
 #[tokio::test]
@@ -38,11 +40,7 @@ async fn s12_a_replica_refuses_and_calls_ride_that_out() {
         "read only replica",
     );
     assert!(proxy.attempts() > attempts + 1, "nobody looked for the primary");
-    let waiter = {
-        let lock = short.lock("waited");
-        tokio::spawn(async move { lock.lock().await })
-    };
-    wait_until("a subscription", SOON, || server.subscribers("waited") == 1).await;
+    let waiter = parked(&server, &short, "waited").await;
     // The release comes by way of the primary, message and all.
     other.free_by_hand("waited");
     wait_until("a free lock", SOON, || !server.exists("waited")).await;
@@ -56,7 +54,7 @@ async fn s12_a_replica_refuses_and_calls_ride_that_out() {
     });
     assert!(server.errors_in_scripts("READONLY") > 3, "hardly anybody was refused");
     release(guard.expect("riding out")).await;
-    release(soon("the waiter", waiter).await.unwrap().expect("riding out")).await;
+    has_its_turn(waiter).await;
     assert_eq!(server.ask::<u64>(&["DBSIZE"]) + other.ask::<u64>(&["DBSIZE"]), 0);
 }
 
@@ -81,89 +79,51 @@ async fn s12_many_calls_do_not_storm_a_replica_with_connections() {
     assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
 }
 
+/// A replica whose master is down, which may serve what it has or nothing (S13), and a primary without
+/// the replicas that it needs (S15).
 #[tokio::test]
-async fn s12_a_server_that_is_a_replica_for_a_while_costs_no_lock() {
-    let (server, other) = (primary(), primary());
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(4_500));
-    let client = builder.command_timeout(ms(300)).connect().await.unwrap();
-    let lock = client.lock("kept");
-    let guards = [hold(&lock).await, hold(&lock).await];
-    follow(&other, &server).await;
-    lead(&other);
-    let before = server.errors_in_scripts("READONLY");
-    follow(&server, &other).await;
-    wait_until("a refused renewal", SOON, || server.errors_in_scripts("READONLY") > before).await;
-    // Until it has been given up, and not only been tried again.
-    tokio::time::sleep(ms(450)).await;
-    lead(&server);
-    renewed(&guards[0]).await;
-    assert!(guards.iter().all(|guard| !guard.is_lost()));
-    assert_eq!(count(&server, &guards[0]), 2);
-    for guard in guards {
-        release(guard).await;
+async fn s12_holders_and_calls_ride_out_a_server_that_may_not_write_for_a_while() {
+    for (code, words, stale) in [
+        ("READONLY", "read only replica", "yes"),
+        ("MASTERDOWN", "", "no"),
+        ("NOREPLICAS", "Not enough good replicas", "yes"),
+    ] {
+        let server = Server::start_with(&["--replica-serve-stale-data", stale]);
+        let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(4_500));
+        let holder = builder.command_timeout(ms(300)).connect().await.expect("connecting");
+        let short = impatient(server.url(), ms(1_000)).await;
+        let patient = impatient(server.url(), SOON).await;
+        let lock = holder.lock("held");
+        let guards = [hold(&lock).await, hold(&lock).await];
+        match code {
+            "NOREPLICAS" => want_replicas(&server, "1"),
+            // Nobody listens there.
+            _ => server.ask(&["REPLICAOF", "127.0.0.1", &free_port().to_string()]),
+        }
+        let refused = short.lock("free").try_lock_now().await;
+        not_executed(refused, ErrorKind::Unavailable, words);
+        let before = server.errors_in_scripts(code);
+        let lock = patient.lock("free");
+        let (free, ()) = tokio::join!(lock.lock(), async {
+            // A renewal among them, which is given up: a third of its lease, and its command timeout.
+            tokio::time::sleep(ms(1_000)).await;
+            assert!(server.errors_in_scripts(code) > before + 1, "{code}: nobody else was refused");
+            let granted = server.try_ask(&["EXISTS", "free"]).unwrap_or(false);
+            assert!(!granted, "{code}: it was granted");
+            match code {
+                "NOREPLICAS" => want_replicas(&server, "0"),
+                _ => lead(&server),
+            }
+        });
+        release(free.expect("riding out")).await;
+        renewed(&guards[0]).await;
+        assert!(guards.iter().all(|guard| !guard.is_lost()), "{code}");
+        assert_eq!(count(&server, &guards[0]), 2, "{code}");
+        for guard in guards {
+            release(guard).await;
+        }
+        assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0, "{code}");
     }
-    assert!(!server.exists("kept"));
-    other.ask::<()>(&["DEL", "kept"]);
-}
-
-#[tokio::test]
-async fn s13_holders_and_calls_ride_out_a_replica_whose_master_is_down() {
-    let server = Server::start_with(&["--replica-serve-stale-data", "no"]);
-    let holder = client_with(server.url(), ms(4_500)).await;
-    let short = impatient(server.url(), ms(1_000)).await;
-    let patient = impatient(server.url(), SOON).await;
-    let guard = hold(&holder.lock("held")).await;
-    // Nobody listens there.
-    server.ask::<()>(&["REPLICAOF", "127.0.0.1", &free_port().to_string()]);
-    let error = short.lock("free").try_lock_now().await.expect_err("a master that is down");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    let refused = server.errors("MASTERDOWN");
-    let lock = patient.lock("free");
-    let (free, ()) = tokio::join!(lock.lock(), async {
-        // A renewal among them: a third of its lease.
-        tokio::time::sleep(ms(1_000)).await;
-        assert!(server.errors("MASTERDOWN") > refused + 1, "nobody else was refused");
-        lead(&server);
-    });
-    release(free.expect("riding out")).await;
-    renewed(&guard).await;
-    assert!(!guard.is_lost());
-    release(guard).await;
-    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
-}
-
-fn want_replicas(server: &Server, number: &str) {
-    server.ask::<()>(&["CONFIG", "SET", "min-replicas-to-write", number]);
-}
-
-#[tokio::test]
-async fn s15_without_enough_replicas_nothing_is_granted_and_leases_run_out() {
-    let server = Server::start();
-    let holder = client_with(server.url(), ms(1_500)).await;
-    let short = impatient(server.url(), ms(1_000)).await;
-    let patient = impatient(server.url(), SOON).await;
-    let guard = hold(&holder.lock("held")).await;
-    let before = server.errors_in_scripts("NOREPLICAS");
-    want_replicas(&server, "1");
-    // A renewal that was answered just before may still be on its way in.
-    tokio::time::sleep(ms(50)).await;
-    let lost = lost_at(&guard, deadline(&guard));
-    not_executed(
-        short.lock("free").try_lock_now().await,
-        ErrorKind::Unavailable,
-        "Not enough good replicas",
-    );
-    assert!(!server.exists("free"));
-    let lock = patient.lock("free");
-    let (free, ()) = tokio::join!(lock.lock(), async {
-        lost.await;
-        assert!(!server.exists("free"));
-        want_replicas(&server, "0");
-    });
-    assert!(server.errors_in_scripts("NOREPLICAS") > before + 3, "hardly anybody was refused");
-    release(free.expect("riding out")).await;
-    assert_eq!(guard.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
-    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
 }
 
 #[tokio::test]

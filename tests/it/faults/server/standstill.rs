@@ -1,15 +1,13 @@
 //! The server stands still for a while: busy with a script, loading, paused, stopped.
 
 use std::cell::Cell;
-use std::thread::JoinHandle;
-use std::time::Instant;
 
 use super::*;
 
 /// Somebody's script that never ends.
 struct Busy<'a> {
     server: &'a Server,
-    script: JoinHandle<redis::RedisResult<()>>,
+    script: std::thread::JoinHandle<redis::RedisResult<()>>,
 }
 
 impl<'a> Busy<'a> {
@@ -101,43 +99,15 @@ async fn s11_calls_and_waiters_ride_out_a_busy_server() {
 }
 
 #[tokio::test]
-async fn s11_a_busy_server_costs_no_lock_before_its_deadline() {
-    let server = Server::start();
-    let clients =
-        [client_with(server.url(), ms(900)).await, client_with(server.url(), ms(6_000)).await];
-    let (short, long) =
-        (hold(&clients[0].lock("short")).await, hold(&clients[1].lock("long")).await);
-    let busy = Busy::new(&server).await;
-    // A renewal that was answered just before may still be on its way in.
-    tokio::time::sleep(ms(100)).await;
-    lost_at(&short, deadline(&short)).await;
-    // Until the other one has been refused a renewal, too.
-    tokio::time::sleep_until((Instant::now() + long.remaining().saturating_sub(ms(3_600))).into())
-        .await;
-    busy.end();
-    assert!(server.errors("BUSY") > 2, "only {} refusals", server.errors("BUSY"));
-    renewed(&long).await;
-    assert!(!long.is_lost());
-    assert!(server.pttl("long") > 3_700);
-    assert_eq!(short.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
-    release(long).await;
-    release(hold(&clients[1].lock("short")).await).await;
-    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
-}
-
-#[tokio::test]
 async fn s11_a_waiter_that_goes_from_a_busy_server_costs_nobody_a_connection() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let client = impatient(proxy.url(&server), SOON).await;
-    let [stays, goes] = ["stays", "goes"].map(|name| {
-        server.hold_by_hand(name, "somebody:1", MINUTE);
-        let lock = client.lock(name);
-        tokio::spawn(async move { lock.lock().await })
-    });
     for name in ["stays", "goes"] {
-        wait_until("a subscription", SOON, || server.subscribers(name) == 1).await;
+        server.hold_by_hand(name, "somebody:1", MINUTE);
     }
+    let stays = parked(&server, &client, "stays").await;
+    let goes = parked(&server, &client, "goes").await;
     proxy.settled(ms(50)).await;
     let before = proxy.attempts();
     proxy.forget_commands();
@@ -151,7 +121,7 @@ async fn s11_a_waiter_that_goes_from_a_busy_server_costs_nobody_a_connection() {
     assert_eq!(server.subscribers("stays"), 1, "it was given up with the other");
     assert_eq!(proxy.attempts(), before, "connections were made anew");
     server.free_by_hand("stays");
-    release(soon("the lock", stays).await.unwrap().expect("riding out")).await;
+    has_its_turn(stays).await;
     server.free_by_hand("goes");
 }
 
@@ -166,11 +136,7 @@ async fn s13_holders_calls_and_waiters_ride_out_a_server_that_loads() {
     let short = impatient(server.url(), ms(500)).await;
     let guard = hold(&holder.lock("held")).await;
     server.hold_by_hand("waited", "somebody:1", MINUTE);
-    let waiter = {
-        let lock = short.lock("waited");
-        tokio::spawn(async move { lock.lock().await })
-    };
-    wait_until("a subscription", SOON, || server.subscribers("waited") == 1).await;
+    let waiter = parked(&server, &short, "waited").await;
     let fill = "for i = 1, 30 do redis.call('SETRANGE', 'filler:' .. i, 1048575, 'x') end";
     server.ask::<()>(&["EVAL", fill, "0"]);
     renewed(&guard).await;
@@ -190,7 +156,7 @@ async fn s13_holders_calls_and_waiters_ride_out_a_server_that_loads() {
     assert!(!guard.is_lost());
     assert!(!waiter.is_finished());
     server.free_by_hand("waited");
-    release(soon("the waiter", waiter).await.unwrap().expect("riding out")).await;
+    has_its_turn(waiter).await;
     release(guard).await;
     assert!(["held", "waited", "free", "refused"].iter().all(|name| !server.exists(name)));
 }

@@ -1,4 +1,4 @@
-//! What was there is gone or changed: a restart that forgets, an operator at work.
+//! What was there is gone: a restart that forgets. (An operator at work is in `loss.rs`.)
 
 use super::*;
 
@@ -17,7 +17,7 @@ async fn s2_a_restart_that_forgets_the_lock_is_told_by_the_next_renewal_or_the_d
     let other = connect(&server).await;
     let successor = hold(&other.lock("renewed")).await;
     told_by_a_renewal(&renewed, by_itself).await;
-    super::lost_at(&explicit, ends).await;
+    lost_at(&explicit, ends).await;
     for guard in [renewed, explicit] {
         let error = soon("unlocking", guard.unlock()).await.expect_err("nothing to give back");
         assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
@@ -26,21 +26,4 @@ async fn s2_a_restart_that_forgets_the_lock_is_told_by_the_next_renewal_or_the_d
     assert!(server.exists("renewed"), "the successor's lock was released");
     release(successor).await;
     assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
-}
-
-#[tokio::test]
-async fn s22_swapped_databases_cost_the_lock_at_the_next_renewal() {
-    let server = Server::start();
-    let client = client_with(server.url(), ms(3_600)).await;
-    let guard = hold(&client.lock("swapped")).await;
-    let by_itself = deadline(&guard);
-    server.ask::<()>(&["SWAPDB", "0", "1"]);
-    assert!(!server.exists("swapped"), "the lock has to be elsewhere");
-    told_by_a_renewal(&guard, by_itself).await;
-    let error = guard.unlock().await.expect_err("nothing to give back");
-    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
-    release(hold(&client.lock("swapped")).await).await;
-    // Where it is now it still has an end, and nobody renews it.
-    server.ask::<()>(&["SWAPDB", "0", "1"]);
-    assert!(server.pttl("swapped") != -1);
 }

@@ -32,14 +32,7 @@ async fn every_call_refuses(client: &LockClient, name: &str) {
     refused("force_unlock", lock.force_unlock()).await;
     let lock = client.fenced_lock(name);
     refused("fenced lock", lock.lock()).await;
-    refused("fenced lock_with_lease", lock.lock_with_lease(MINUTE)).await;
-    refused("fenced try_lock", lock.try_lock(MINUTE, MINUTE)).await;
     refused("fenced try_lock_now", lock.try_lock_now()).await;
-    refused("fenced is_locked", lock.is_locked()).await;
-    refused("fenced is_held", lock.is_held()).await;
-    refused("fenced hold_count", lock.hold_count()).await;
-    refused("fenced remaining_lease", lock.remaining_lease()).await;
-    refused("fenced force_unlock", lock.force_unlock()).await;
     let lock = client.read_write_lock(name);
     refused("read", lock.read()).await;
     refused("write", lock.write()).await;
@@ -104,17 +97,5 @@ async fn names_with_a_tag_work_in_a_cluster() {
         assert_eq!(reading.token(), Some(token));
         soon(name, reading.unlock()).await.expect(name);
         assert!(!cluster.exists(name));
-    }
-}
-
-#[tokio::test]
-async fn names_of_any_kind_work_outside_a_cluster() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    for name in BROKEN.iter().chain(&SOUND) {
-        let guard = soon(name, client.fenced_lock(name).lock()).await.expect(name);
-        soon(name, guard.unlock()).await.expect(name);
-        release(hold(&client.lock(name)).await).await;
-        assert!(!server.exists(name));
     }
 }

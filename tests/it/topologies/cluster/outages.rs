@@ -72,54 +72,6 @@ async fn t8_a_shard_that_stands_still_costs_its_own_locks_and_no_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t8_calls_for_a_dead_shard_say_so_and_those_who_wait_ride_it_out() {
-    let cluster = Cluster::start_with(0, &PARTIAL);
-    let (holder, client) = (
-        connected(of(&cluster).watchdog_timeout(ms(1_500))).await,
-        connected(of(&cluster).command_timeout(ms(500))).await,
-    );
-    let [dead, waited] = ["dead", "waited"].map(|stem| cluster.name_at(2, stem));
-    let well = cluster.name_at(0, "well");
-    let guard = hold(&holder.lock(&dead)).await;
-    cluster.hold_by_hand(&waited, "somebody:1", MINUTE);
-    let waiter = waiting(&client, &waited);
-    wait_until("a subscription", SOON, || cluster.subscribers(&waited) >= 1).await;
-    renewed(&guard).await;
-    cluster.kill_node(2);
-    tokio::time::sleep(ms(50)).await;
-    let lost = lost_at(&guard, deadline(&guard));
-    let calls = async {
-        let start = Instant::now();
-        let error = client.lock(&dead).try_lock_now().await.expect_err("a dead node");
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(passed(start) < ms(1_500), "{:?}", passed(start));
-        let start = Instant::now();
-        let tried = client.lock(&dead).try_lock(ms(1_200), MINUTE).await;
-        let error = tried.expect_err("a dead node");
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        // It may give up before its wait is over only if it says so of a command that took its
-        // whole time.
-        assert!(start.elapsed() >= ms(400), "{:?}", start.elapsed());
-        assert!(passed(start) < ms(2_500), "{:?}", passed(start));
-        release(hold(&client.lock(&well)).await).await;
-    };
-    tokio::join!(lost, calls);
-    assert_eq!(guard.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
-    assert!(!waiter.is_finished());
-    cluster.is_missed(2);
-    // It comes back with nothing in it, and its slots.
-    cluster.nodes()[2].start_again();
-    cluster.agrees();
-    let guard = gets(waiter, SOON).await;
-    assert_eq!(cluster.holds(&waited).len(), 1);
-    release(guard).await;
-    release(hold(&client.lock(&dead)).await).await;
-    for name in [&dead, &waited, &well] {
-        until_gone(&cluster, name).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t8_a_cluster_that_is_down_refuses_and_is_ridden_out() {
     let cluster = Cluster::start();
     let holder = client_of(&cluster, ms(3_000)).await;
@@ -130,7 +82,7 @@ async fn t8_a_cluster_that_is_down_refuses_and_is_ridden_out() {
     let guard = hold(&holder.lock(&name)).await;
     cluster.hold_by_hand(&other, "somebody:1", MINUTE);
     let waiter = waiting(&short, &other);
-    wait_until("a subscription", SOON, || cluster.subscribers(&other) >= 1).await;
+    parked(&cluster, &other).await;
     cluster.kill_node(2);
     cluster.is_missed(2);
     let down = || cluster.nodes()[..2].iter().map(|node| node.errors("CLUSTERDOWN")).sum::<u64>();
@@ -141,17 +93,14 @@ async fn t8_a_cluster_that_is_down_refuses_and_is_ridden_out() {
     assert!(format!("{error:#}").contains("cluster is down"), "{error}");
     assert!(down() > before, "no node has said so");
     soon("the loss", guard.lost()).await;
-    let called = {
-        let lock = patient.lock(cluster.name_at(0, "called"));
-        tokio::spawn(async move { lock.lock().await })
-    };
+    let called = waiting(&patient, &cluster.name_at(0, "called"));
     let before = down();
     wait_until("more who are refused", SOON, || down() > before + 2).await;
     assert!(!called.is_finished() && !waiter.is_finished());
 
     cluster.nodes()[2].start_again();
     cluster.agrees();
-    release(soon("the lock", called).await.unwrap().expect("riding it out")).await;
+    release(gets(called, SOON).await).await;
     cluster.free_by_hand(&other);
     release(gets(waiter, SOON).await).await;
     assert_eq!(guard.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);

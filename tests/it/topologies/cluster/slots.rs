@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::*;
+use crate::support::tokens::{fence, next_token, open};
 
 /// How long a waiter may take, moved or not.
 const STRICT: Duration = Duration::from_millis(3_000);
@@ -28,7 +29,7 @@ async fn t5_a_slot_that_moves_while_held_takes_count_lease_and_token_along() {
     let [name, fenced, fixed] = same_slot("moves while held");
     let lock = client.lock(&name);
     let (outer, inner) = (hold(&lock).await, hold(&lock).await);
-    let fenced_guard = soon("locking", client.fenced_lock(&fenced).lock()).await.unwrap();
+    let fenced_guard = fence(&client.fenced_lock(&fenced)).await;
     let fixed_guard = client.lock(&fixed).lock_with_lease(MINUTE).await.unwrap();
     let (slot, to) = next_to(&cluster, &name);
     let from = cluster.node_of(&name);
@@ -53,64 +54,12 @@ async fn t5_a_slot_that_moves_while_held_takes_count_lease_and_token_along() {
     release(inner).await;
     assert_eq!(count(&cluster, &outer), 1);
     release(outer).await;
-    let before = fenced_guard.token();
-    soon("unlocking", fenced_guard.unlock()).await.unwrap();
+    let before = open(fenced_guard).await;
     release(fixed_guard).await;
-    let after = soon("locking", other.fenced_lock(&fenced).lock()).await.unwrap();
-    assert!(after.token() > before);
-    soon("unlocking", after.unlock()).await.unwrap();
+    assert!(next_token(&other.fenced_lock(&fenced)).await > before);
     for name in [&name, &fenced, &fixed] {
         assert!(!cluster.exists(name), "{name}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t5_a_release_that_is_the_first_to_be_sent_on_counts() {
-    let cluster = shared();
-    let client = client_of(&cluster, MINUTE).await;
-    let [unlocked, dropped, nested] = same_slot("released after the move");
-    let (unlock, drop_) = (hold(&client.lock(&unlocked)).await, hold(&client.lock(&dropped)).await);
-    let lock = client.lock(&nested);
-    let (outer, inner) = (hold(&lock).await, hold(&lock).await);
-    let (slot, to) = next_to(&cluster, &unlocked);
-    cluster.move_slot(slot, to);
-    drop(drop_);
-    until_gone(&cluster, &dropped).await;
-    release(inner).await;
-    assert_eq!(count(&cluster, &outer), 1);
-    release(unlock).await;
-    assert!(!cluster.exists(&unlocked));
-    release(outer).await;
-    assert!(!cluster.exists(&nested));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t5_a_lock_in_a_slot_on_its_way_is_taken_where_the_slot_goes() {
-    let cluster = shared();
-    let (client, other) = (client_of(&cluster, ms(1_500)).await, client_of(&cluster, MINUTE).await);
-    let [name, ..] = same_slot("new on the way");
-    let (slot, to) = next_to(&cluster, &name);
-    let move_ = cluster.begin_move(slot, to);
-    let from = &cluster.nodes()[move_.from];
-    let asks = from.errors("ASK");
-    let lock = client.lock(&name);
-    let (outer, inner) = (hold(&lock).await, hold(&lock).await);
-    assert!(from.errors("ASK") > asks, "nobody was sent on");
-    assert_eq!(count(&cluster, &outer), 2);
-    assert!(other.lock(&name).try_lock_now().await.unwrap().is_none());
-    renewed(&outer).await;
-    renewed(&outer).await;
-    assert!(!outer.is_lost() && cluster.exists(&name));
-    let waiter = waiting(&other, &name);
-    parked(&cluster, &name).await;
-    release(inner).await;
-    assert_eq!(count(&cluster, &outer), 1);
-    release(outer).await;
-    let guard = gets(waiter, STRICT).await;
-    move_.finish();
-    assert!(cluster.nodes()[to].exists(&name));
-    release(guard).await;
-    assert!(!cluster.exists(&name));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -164,9 +113,7 @@ async fn t5_a_fenced_lock_in_a_slot_on_its_way_waits_for_the_end_of_the_move() {
     let client = client_of(&cluster, MINUTE).await;
     let [name, ..] = same_slot("fenced on the way");
     let lock = client.fenced_lock(&name);
-    let first = soon("locking", lock.lock()).await.unwrap();
-    let token = first.token();
-    soon("unlocking", first.unlock()).await.unwrap();
+    let token = next_token(&lock).await;
     let (slot, to) = next_to(&cluster, &name);
     let move_ = cluster.begin_move(slot, to);
     let pair = [move_.from, move_.to];
@@ -178,8 +125,8 @@ async fn t5_a_fenced_lock_in_a_slot_on_its_way_waits_for_the_end_of_the_move() {
     move_.migrate_keys();
     move_.finish();
     let second = soon("the lock", parked).await.unwrap().expect("the lock, in the end");
-    assert!(second.token() > token, "{} after {token}", second.token());
-    soon("unlocking", second.unlock()).await.unwrap();
+    let second = open(second).await;
+    assert!(second > token, "{second} after {token}");
     assert!(!cluster.exists(&name));
 }
 

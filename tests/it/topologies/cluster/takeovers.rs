@@ -1,7 +1,5 @@
 //! A replica takes the place of its master: rows T1, T2 and T8 in a cluster.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
 use super::*;
 use crate::support::cluster::is_master;
 
@@ -22,35 +20,16 @@ async fn t1_a_planned_takeover_in_a_cluster_costs_nobody_anything() {
     let (outer, inner) = (hold(&lock).await, hold(&lock).await);
     release(hold(&other.lock(&idle)).await).await;
     let waiter = waiting(&other, &name);
-    wait_until("a subscription", SOON, || cluster.subscribers(&name) >= 1).await;
-    // Some who are at it all the time, each with a name of his own.
-    let (stop, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let busy = (0..8).map(|task| {
-        let lock = other.lock(cluster.name_at(0, &format!("busy{task}")));
-        let (stop, rounds) = (Arc::clone(&stop), Arc::clone(&rounds));
-        tokio::spawn(async move {
-            while !stop.load(Ordering::SeqCst) {
-                lock.lock().await?.unlock().await?;
-                rounds.fetch_add(1, Ordering::SeqCst);
-            }
-            Ok::<_, redlatch::Error>(())
-        })
-    });
-    let busy: Vec<_> = busy.collect();
-    let went_on = async || {
-        let before = rounds.load(Ordering::SeqCst);
-        let goes_on = || rounds.load(Ordering::SeqCst) > before + 50;
-        wait_until("rounds", SOON, || goes_on() || busy.iter().any(JoinHandle::is_finished)).await;
-    };
-    went_on().await;
+    parked(&cluster, &name).await;
+    let names = (0..8).map(|number| cluster.name_at(0, &format!("busy{number}")));
+    let busy = Busy::with(names.map(|name| other.lock(name)));
+    busy.goes_on().await;
     let new = cluster.replica_of(0);
     cluster.failover_to(new);
     assert_eq!(cluster.node_of(&name), new);
-    went_on().await;
-    stop.store(true, Ordering::SeqCst);
-    for task in soon("the end", join_all(busy)).await {
-        task.unwrap().expect("an error for who was at it");
-    }
+    busy.goes_on().await;
+    let errors = busy.end().await;
+    assert!(errors.is_empty(), "{errors:?}");
     renewed(&outer).await;
     renewed(&outer).await;
     assert!(!outer.is_lost() && !inner.is_lost() && !waiter.is_finished());
@@ -73,7 +52,7 @@ async fn t8_after_a_replica_took_over_locks_go_on_and_calls_work() {
     let lock = holder.lock(&kept);
     let (outer, inner) = (hold(&lock).await, hold(&lock).await);
     let waiter = waiting(&short, &kept);
-    wait_until("a subscription", SOON, || cluster.subscribers(&kept) >= 1).await;
+    parked(&cluster, &kept).await;
     replicated(&cluster.nodes()[0]);
     cluster.kill_node(0);
     // The others have not even noticed yet.

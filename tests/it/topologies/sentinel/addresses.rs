@@ -5,29 +5,8 @@ use std::time::Instant;
 use super::*;
 use crate::support::replicas::is_primary;
 
-/// A Sentinel that says for ever what it is told here: it finds no others to agree with. What is of
-/// a later epoch is newer.
-fn stubborn(says: &Server, epoch: u64) -> Server {
-    Server::start_sentinel(&conviction(says.port(), epoch))
-}
-
 fn nobody_there() -> String {
     format!("redis://127.0.0.1:{}/", free_port())
-}
-
-#[tokio::test]
-async fn the_primary_is_where_the_sentinels_say() {
-    let set = Sentinels::start();
-    let client = client_of(&set, MINUTE).await;
-    let guard = hold(&client.lock("here")).await;
-    assert!(set.master().exists("here"));
-    release(guard).await;
-    let new = set.failover();
-    let later = client_of(&set, MINUTE).await;
-    let guard = hold(&later.lock("there")).await;
-    assert!(new.exists("there"));
-    release(guard).await;
-    until_free("a free lock", new, "there").await;
 }
 
 #[tokio::test]
@@ -77,51 +56,6 @@ async fn a_replica_is_not_taken_for_the_primary_whatever_a_sentinel_says() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_primary_that_was_demoted_is_not_taken_for_one_after_a_reconnect() {
-    let group = Replicated::start(1);
-    let (old, new) = (group.primary(), group.replica());
-    let stale = stubborn(old, 0);
-    let client = connected(by_way_of([stale.url()]).command_timeout(ms(700))).await;
-    let guard = hold(&client.lock("kept")).await;
-    group.failover();
-    assert!(is_primary(new) && !is_primary(old));
-    let cut: u64 = old.ask(&["CLIENT", "KILL", "TYPE", "normal"]);
-    assert!(cut >= 1, "no connection was cut");
-    let asked = old.calls("evalsha");
-    for _ in 0..2 {
-        let error = client.lock("later").try_lock_now().await.expect_err("no primary is known");
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    }
-    // It was asked for its role, not for a lock.
-    assert_eq!(old.calls("evalsha"), asked);
-    assert!(!guard.is_lost());
-    // And as soon as it is what the Sentinel says, all is well.
-    assert_eq!(group.failover().port(), old.port());
-    release(hold(&client.lock("later")).await).await;
-    release(guard).await;
-    assert_eq!(old.ask::<u64>(&["DBSIZE"]), 0);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_sentinel_knows_counts_when_the_others_have_not_heard_of_it() {
-    let group = Replicated::start(1);
-    let (old, new) = (group.primary(), group.replica());
-    let sentinels = [0, 0, 0].map(|epoch| stubborn(old, epoch));
-    let client = connected(by_way_of(sentinels.each_ref().map(Server::url))).await;
-    let guard = hold(&client.lock("kept")).await;
-    group.failover();
-    sentinels[1].kill();
-    sentinels[1].configure(&conviction(new.port(), 1));
-    sentinels[1].start_again();
-    // The connections are as they were; what goes over them is refused, if nothing was noticed.
-    let later = hold(&client.lock("later")).await;
-    assert!(new.exists("later"));
-    release(later).await;
-    release(guard).await;
-    wait_until("free locks", SOON, || new.ask::<u64>(&["DBSIZE"]) == 0).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_primaries_the_one_of_the_newest_configuration_counts() {
     let group = Replicated::start(1);
     let (old, new) = (group.primary(), group.replica());
@@ -131,9 +65,7 @@ async fn of_two_primaries_the_one_of_the_newest_configuration_counts() {
     assert!(old.calls("evalsha") >= 2);
     group.promote(new);
     assert!(is_primary(old) && is_primary(new), "there are to be two");
-    sentinels[1].kill();
-    sentinels[1].configure(&conviction(new.port(), 1));
-    sentinels[1].start_again();
+    convince(&sentinels[1], new);
     for urls in [[0, 1], [1, 0]].map(|order| order.map(|at| sentinels[at].url())) {
         let later = connected(by_way_of(urls)).await;
         until_granted_at(new, &later).await;
@@ -155,30 +87,9 @@ async fn of_two_primaries_the_one_of_the_newest_configuration_counts() {
 }
 
 #[tokio::test]
-async fn a_master_of_which_no_sentinel_knows_is_an_error_that_names_it() {
-    let server = Server::start();
-    let sentinel = stubborn(&server, 0);
-    let builder = LockClient::builder().sentinel("another-master", [sentinel.url()]);
-    let connecting = soon("connecting", builder.command_timeout(ms(1_000)).connect()).await;
-    let error = connecting.expect_err("no such master");
-    assert!(error.to_string().contains("another-master"), "{error}");
-}
-
-#[tokio::test]
-async fn without_any_sentinel_connecting_says_so_in_time() {
-    let builder = by_way_of([nobody_there(), nobody_there()]).command_timeout(ms(1_000));
-    let start = Instant::now();
-    let error = soon("connecting", builder.connect()).await.expect_err("nobody there");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(passed(start) < ms(2_000), "{:?}", passed(start));
-}
-
-#[tokio::test]
 async fn options_that_do_not_fit_together_are_refused() {
     let url = nobody_there;
     for (what, builder) in [
-        ("no Sentinel", by_way_of([])),
-        ("no name", LockClient::builder().sentinel("", [url()])),
         ("a url too", by_way_of([url()]).url(url())),
         ("a cluster too", by_way_of([url()]).cluster([url()])),
         (
@@ -196,8 +107,7 @@ async fn options_that_do_not_fit_together_are_refused() {
 async fn w24_a_report_that_was_refuted_once_is_believed_as_soon_as_it_is_true() {
     let group = Replicated::start(1);
     let (old, new) = (group.primary(), group.replica());
-    let before = Server::start_sentinel(&conviction(old.port(), 0));
-    let early = Server::start_sentinel(&conviction(new.port(), 1));
+    let (before, early) = (stubborn(old, 0), stubborn(new, 1));
     early.kill();
     let client = connected(by_way_of([before.url(), early.url()]).watchdog_timeout(MINUTE)).await;
     release(hold(&client.lock("before")).await).await;

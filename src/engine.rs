@@ -43,9 +43,10 @@ use crate::watchdog::Watchdog;
 mod eviction;
 mod levels;
 mod shutdown;
-use eviction::{connect_and_warn, warn_of_eviction};
-use levels::export_levels;
+mod work;
+use eviction::warn_of_eviction;
 pub use shutdown::Shutdown;
+use work::Work;
 
 /// Everything that a client, its handles and its guards share, and the process that it belongs to.
 pub(crate) struct Engine {
@@ -247,9 +248,7 @@ impl Parts {
         lazy: bool,
     ) -> (Self, impl Future<Output = ()> + use<>) {
         let (jobs, queued) = unbounded_channel();
-        let (grants, granted) = unbounded_channel();
-        let (stop_renewing, mut stop) = tokio::sync::watch::channel(false);
-        let mut closed = stop.clone();
+        let (stop_renewing, stop) = tokio::sync::watch::channel(false);
         let config = Arc::new(config);
         // A client that takes longer to come hardly gets an answer in time.
         let (keep, yield_time) = (config.max_handoff_time, config.command_timeout / 4);
@@ -277,45 +276,20 @@ impl Parts {
             connects: AtomicBool::new(false),
             begin: begin.clone(),
         };
-        let router = router.clone();
-        let work = async move {
-            let renewing = async {
-                tokio::select! {
-                    biased;
-                    // First: `close` stops the dial that a renewal waits for, which would begin another.
-                    _ = stop.wait_for(|stop| *stop) => {}
-                    () = watchdog.keep_renewed(&router) => {}
-                }
-                std::future::pending::<()>().await;
-            };
-            let keeping_up = async {
-                begin.notified().await;
-                let connecting = async {
-                    tokio::select! {
-                        biased;
-                        // First, for the same reason.
-                        _ = closed.wait_for(|closed| *closed) => {}
-                        () = connect_and_warn(&router, config.command_timeout), if lazy => {}
-                    }
-                };
-                tokio::join!(router.keep_up(), connecting);
-            };
-            // The jobs end with their last sender, and everything else ends with them. What there may be
-            // much of comes last: however many jobs and messages there are, locks are renewed.
-            tokio::select! {
-                biased;
-                () = renewing => {}
-                () = keeping_up => {}
-                () = reclaim_after_failovers(&router, &handoffs) => {}
-                () = waiters.keep_subscribed(&router, config.command_timeout) => {}
-                () = waiters.wake_who_waits_long(config.warn_waits_longer_than) => {}
-                () = waiters.keep_entries(&router, QUEUE_TERM / 3, config.command_timeout) => {}
-                () = do_jobs(queued, granted, &router, &handoffs) => {}
-                () = waiters.listen(&router, pushed, grants) => {}
-                () = export_levels(&router, &possessions, &waiters) => {}
-            }
+        let work = Work {
+            router: router.clone(),
+            pushed,
+            queued,
+            stop,
+            begin,
+            lazy,
+            watchdog,
+            waiters,
+            handoffs,
+            possessions,
+            config,
         };
-        (parts, work)
+        (parts, work.run())
     }
 
     /// Has the thread make the connections, unless it does.

@@ -46,6 +46,21 @@ pub(crate) struct Handoffs {
     trip: Trip,
 }
 
+/// The tries to tell Redis of a possession, since the last one that it answered.
+struct Tries {
+    backoff: Backoff,
+    /// No other one begins later.
+    end: Option<Instant>,
+    /// When the first one began of which those who wait for it have yet to hear, and how many they are.
+    unanswered: Option<(Instant, usize)>,
+}
+
+impl Default for Tries {
+    fn default() -> Self {
+        Self { backoff: Backoff::in_background(), end: None, unanswered: None }
+    }
+}
+
 /// What is left to do after a lock was handed off.
 pub(crate) struct HandedOff {
     /// The client's thread has to [settle](Handoffs::settle) the possession.
@@ -127,7 +142,7 @@ impl Handoffs {
     /// Tells Redis what it has to hear of a possession, until that is all: false if Redis did not hear of it, or
     /// does not have the possession.
     pub(crate) async fn settle(&self, router: &Router, possession: &Arc<Possession>) -> bool {
-        let (mut backoff, mut give_up, mut unanswered) = (Backoff::in_background(), None, None);
+        let mut tries = Tries::default();
         let mut call = Call::new(router, clock::now());
         self.gather(possession).await;
         let permit = match possession.try_prolonging() {
@@ -150,43 +165,20 @@ impl Handoffs {
             call.deadline = asked + call.patience;
             let heard = match self.prolong(&mut call, possession, prolong).await {
                 Ok(Ok(prolonged)) => {
-                    backoff.reset();
-                    (give_up, unanswered) = (None, None);
+                    tries = Tries::default();
                     self.prolonged(possession, prolong, prolonged, asked);
                     Some(prolong.lease)
                 }
                 Ok(Err((loss, repeated))) => {
-                    self.found_gone(possession, prolong, loss, repeated, give_up.is_some());
+                    let tried_before = tries.end.is_some();
+                    self.found_gone(possession, prolong, loss, repeated, tried_before);
                     break false;
                 }
                 Err(error) => {
-                    if error.outcome() == Outcome::NotExecuted {
-                        possession.holds.lock().answered();
-                    }
-                    let now = clock::now();
-                    let longest = prolong.lease.saturating_add(self.config.command_timeout);
-                    let timeout = self.config.command_timeout;
-                    let (since, many) = *unanswered.get_or_insert((asked, prolong.confirms));
-                    if call.patience == timeout
-                        || error.kind() != ErrorKind::Unavailable
-                        || now >= since + timeout
-                    {
-                        // Else the next try may tell those who wait for it, in their time.
-                        unanswered = None;
-                        self.failed(possession, many, &error);
-                    }
-                    if now >= *give_up.get_or_insert_with(|| now + longest) {
-                        // Nothing goes behind the last try, which may be under way. Who came since hears that, too.
-                        call.abandon();
-                        possession.holds.lock().gives_settling_up();
-                        self.failed(possession, usize::MAX, &error);
-                        break false;
-                    }
-                    let name = possession.names.key();
-                    self.events.hand_off_failed(&error, name, now);
-                    let left = possession.holds.lock().left(now);
-                    let longest = if left.is_zero() { LONGEST_PAUSE } else { left / 4 };
-                    clock::sleep(backoff.next().min(longest)).await;
+                    let next =
+                        self.not_heard(&mut tries, &mut call, possession, prolong, asked, &error);
+                    let Some(pause) = next else { break false };
+                    clock::sleep(pause).await;
                     None
                 }
             };
@@ -196,6 +188,41 @@ impl Handoffs {
         };
         self.waiters.wake_head(&possession.names, None);
         heard
+    }
+
+    /// Redis has not answered a try. Returns how long to wait before the next one; `None` if that was the last.
+    fn not_heard(
+        &self,
+        tries: &mut Tries,
+        call: &mut Call<'_>,
+        possession: &Possession,
+        prolong: Prolong,
+        asked: Instant,
+        error: &Error,
+    ) -> Option<Duration> {
+        let (now, timeout) = (clock::now(), self.config.command_timeout);
+        if error.outcome() == Outcome::NotExecuted {
+            possession.holds.lock().answered();
+        }
+        let (since, many) = *tries.unanswered.get_or_insert((asked, prolong.confirms));
+        let is_unavailable = error.kind() == ErrorKind::Unavailable;
+        // Else the next try may tell those who wait for it, in their time.
+        if call.patience == timeout || !is_unavailable || now >= since + timeout {
+            tries.unanswered = None;
+            self.failed(possession, many, error);
+        }
+        let longest = prolong.lease.saturating_add(timeout);
+        if now >= *tries.end.get_or_insert_with(|| now + longest) {
+            // Nothing goes behind the last try, which may be under way. Who came since hears that, too.
+            call.abandon();
+            possession.holds.lock().gives_settling_up();
+            self.failed(possession, usize::MAX, error);
+            return None;
+        }
+        self.events.hand_off_failed(error, possession.names.key(), now);
+        let left = possession.holds.lock().left(now);
+        let longest = if left.is_zero() { LONGEST_PAUSE } else { left / 4 };
+        Some(tries.backoff.next().min(longest))
     }
 
     /// How long Redis may take to hear of a possession that has so much of its lease left: a third of that, so that

@@ -21,7 +21,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
 
 use crate::clock;
-use crate::config::{Config, QUEUE_TERM};
+use crate::config::Config;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::events::Events;
 use crate::handle::Readers;
@@ -34,8 +34,8 @@ use crate::peer::Peer;
 use crate::possession::Possessions;
 use crate::process::Process;
 use crate::protocol::{self, Call, Names};
-use crate::reclaim::reclaim_after_failovers;
-use crate::releaser::{Job, Releaser, do_jobs};
+use crate::releaser::{Job, Releaser};
+use crate::signal;
 use crate::transport::{Endpoint, Push, Router, Times};
 use crate::wait::{Limits, TurnLimits, Waiters};
 use crate::watchdog::Watchdog;
@@ -66,7 +66,7 @@ pub(crate) struct Parts {
     pub(crate) losses: Arc<Losses>,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) releaser: Releaser,
-    stop_renewing: tokio::sync::watch::Sender<bool>,
+    stop_renewing: signal::Sender,
     pub(crate) possessions: Arc<Possessions>,
     pub(crate) readers: Readers,
     /// Whether the first call has been made, or need not be awaited.
@@ -186,7 +186,7 @@ impl Engine {
     }
 
     fn stop(&self) {
-        self.stop_renewing.send_replace(true);
+        self.stop_renewing.send();
         self.router.hang_up();
         self.events.metrics.record_kept();
     }
@@ -248,7 +248,8 @@ impl Parts {
         lazy: bool,
     ) -> (Self, impl Future<Output = ()> + use<>) {
         let (jobs, queued) = unbounded_channel();
-        let (stop_renewing, stop) = tokio::sync::watch::channel(false);
+        let stop_renewing = signal::Sender::default();
+        let (stop, closed) = (stop_renewing.subscribe(), stop_renewing.subscribe());
         let config = Arc::new(config);
         // A client that takes longer to come hardly gets an answer in time.
         let (keep, yield_time) = (config.max_handoff_time, config.command_timeout / 4);
@@ -281,6 +282,7 @@ impl Parts {
             pushed,
             queued,
             stop,
+            closed,
             begin,
             lazy,
             watchdog,

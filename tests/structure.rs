@@ -48,7 +48,7 @@ const MODULES: &[(&str, &str)] = &[
     (
         "engine",
         "kind metrics host reclaim releaser handle handoff loss peer possession wait watchdog \
-         protocol transport config lease process clock error events",
+         signal protocol transport config lease process clock error events",
     ),
     // How a lock is given back: again, to Redis, or to the next of this client.
     ("reclaim", "host releaser handoff protocol transport backoff clock error"),
@@ -445,7 +445,7 @@ fn the_versions_on_the_page_of_questions_are_those_that_tests_have() {
 #[test]
 fn what_the_client_logs_above_debug_is_in_one_file() {
     for file in sources().iter().filter(|file| !file.is_test()) {
-        let levels = ["::info", "::warn", "::error!", "::Level"];
+        let levels = ["::info!", "::warn!", "::error!", "::Level"];
         let line = file.code().find(|line| levels.iter().any(|level| line.contains(level)));
         assert_eq!(line.is_some(), file.path == "events.rs", "src/{}: {line:?}", file.path);
     }

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::sync::{Notify, watch};
 
 use crate::config::{Config, QUEUE_TERM};
 use crate::handoff::Handoffs;
 use crate::possession::Possessions;
 use crate::reclaim::reclaim_after_failovers;
 use crate::releaser::{Job, do_jobs};
+use crate::signal;
 use crate::transport::{Push, Router};
 use crate::wait::Waiters;
 use crate::watchdog::Watchdog;
@@ -22,7 +23,8 @@ pub(super) struct Work {
     pub(super) router: Arc<Router>,
     pub(super) pushed: UnboundedReceiver<Push>,
     pub(super) queued: UnboundedReceiver<Job>,
-    pub(super) stop: watch::Receiver<bool>,
+    pub(super) stop: signal::Receiver,
+    pub(super) closed: signal::Receiver,
     pub(super) begin: Arc<Notify>,
     /// Whether it makes the connections before a call needs them.
     pub(super) lazy: bool,
@@ -38,12 +40,12 @@ impl Work {
         let Self { router, watchdog, waiters, handoffs, possessions, config, .. } = self;
         let timeout = config.command_timeout;
         let (grants, granted) = unbounded_channel();
-        let (mut stop, mut closed) = (self.stop.clone(), self.stop);
+        let (mut stop, mut closed) = (self.stop, self.closed);
         let renewing = async {
             tokio::select! {
                 biased;
                 // First: `close` stops the dial that a renewal waits for, which would begin another.
-                _ = stop.wait_for(|stop| *stop) => {}
+                () = stop.changed() => {}
                 () = watchdog.keep_renewed(&router) => {}
             }
             std::future::pending::<()>().await;
@@ -54,7 +56,7 @@ impl Work {
                 tokio::select! {
                     biased;
                     // First, for the same reason.
-                    _ = closed.wait_for(|closed| *closed) => {}
+                    () = closed.changed() => {}
                     () = connect_and_warn(&router, timeout), if self.lazy => {}
                 }
             };

@@ -261,7 +261,7 @@ impl Handoffs {
         let Prolong { count, lease, tokens, .. } = prolong;
         let terms = Terms { count, lease, tokens };
         let answer = call.prolong(names, &possession.id, terms, listens, (entry, None)).await;
-        self.note_release(possession, server, None, call.router);
+        self.note_release(possession, server, call.router);
         let answer = answer?;
         self.trip.ended(sent);
         if let Ok(prolonged) = &answer {

@@ -41,8 +41,6 @@ struct LastRelease {
     names: Arc<Names>,
     at: Instant,
     server: Server,
-    /// Until when the key was to stay after that release.
-    held_until: Option<Instant>,
     /// The server's time of the last grant that Redis made by itself and that this client has released; zero if there
     /// was none.
     granted: u64,
@@ -56,13 +54,12 @@ impl ReleasedNames {
         names: &Arc<Names>,
         granted: Option<u64>,
         server: Server,
-        held_until: Option<Instant>,
         now: Instant,
     ) {
         let granted = granted.unwrap_or_default();
         let mut state = self.state.lock();
         if let Some(last) = state.names.get_mut(names.key()) {
-            (last.at, last.server, last.held_until) = (now, server, held_until);
+            (last.at, last.server) = (now, server);
             last.granted = last.granted.max(granted);
             // To release a fair lock again is to tell the client whose turn it is.
             if names.is_in_order() {
@@ -78,14 +75,9 @@ impl ReleasedNames {
             state.swept = Some(now);
         }
         if state.names.len() < MOST {
-            let last = LastRelease { names: names.clone(), at: now, server, held_until, granted };
+            let last = LastRelease { names: names.clone(), at: now, server, granted };
             state.names.insert(names.key().into(), last);
         }
-    }
-
-    /// Until when the key was to stay after the last release of that name.
-    pub(crate) fn held_until(&self, names: &Names) -> Option<Instant> {
-        self.state.lock().names.get(names.key())?.held_until
     }
 
     /// This client has heard of each grant of that name that Redis made by itself up to that time of the server.
@@ -132,9 +124,9 @@ mod tests {
     fn w26_a_name_is_looked_at_once_for_each_change_of_its_server() {
         let (released, now) = (ReleasedNames::default(), clock::now());
         let [old, new] = [Server::numbered(1), Server::numbered(2)];
-        released.note(&names("a"), None, old, None, now);
-        released.note(&names("b"), None, new, None, now);
-        released.note(&names("a"), None, old, None, now);
+        released.note(&names("a"), None, old, now);
+        released.note(&names("b"), None, new, now);
+        released.note(&names("a"), None, old, now);
         assert_eq!(keys(released.moved(|_| new, now)), ["a"]);
         assert_eq!(keys(released.moved(|_| new, now)), [""; 0]);
         assert_eq!(keys(released.moved(|_| old, now)), ["a", "b"]);
@@ -146,7 +138,7 @@ mod tests {
     fn w26_it_knows_the_last_grant_of_redis_itself_that_was_released() {
         let (released, now) = (ReleasedNames::default(), clock::now());
         let noted = |granted, name| {
-            released.note(&names(name), granted, Server::numbered(1), None, now);
+            released.note(&names(name), granted, Server::numbered(1), now);
             released.granted_until(&names("a"))
         };
         assert_eq!(released.granted_until(&names("a")), 0);
@@ -159,10 +151,10 @@ mod tests {
         let (released, now) = (ReleasedNames::default(), clock::now());
         let server = Server::numbered(1);
         for number in 0..MOST + 10 {
-            released.note(&names(&number.to_string()), None, server, None, now);
+            released.note(&names(&number.to_string()), None, server, now);
         }
         assert_eq!(released.state.lock().names.len(), MOST);
-        released.note(&names("later"), None, server, None, now + REMEMBERED_FOR);
+        released.note(&names("later"), None, server, now + REMEMBERED_FOR);
         assert_eq!(released.state.lock().names.len(), 1);
     }
 }

@@ -211,7 +211,6 @@ async fn send_release(
     let Possession { names, id, .. } = &**possession;
     let (pending, sent_before, confirms, readers, kept) = {
         let mut holds = possession.holds.lock();
-        holds.hold_again_until(|| handoffs.released_names.held_until(names));
         let Some(pending) = holds.pending(now, handoffs.config.watchdog_timeout) else {
             holds.nothing_is_pending();
             return Ok(Answered::default());
@@ -290,12 +289,11 @@ async fn retain(
     retention: Duration,
 ) -> Result<(Released, bool), Error> {
     let names = &possession.names;
-    let until = clock::now() + retention;
-    possession.stays_until(until);
+    possession.stays_until(clock::now() + retention);
     let server = call.router.movable_server_of(names.key());
     Ok(match handoffs.prolong(call, possession, Prolong::retaining(retention)).await? {
         Ok(_) => {
-            handoffs.note_release(possession, server, Some(until), call.router);
+            handoffs.note_release(possession, server, call.router);
             // The script tells other clients that the lease ends sooner, and this one relies on itself.
             handoffs.waiters.wake_head(names, Some(retention));
             (Released::CountLowered, false)

@@ -32,24 +32,22 @@ impl Handoffs {
         server: Option<Server>,
         router: &Router,
     ) {
-        self.note_release(possession, server, None, router);
+        self.note_release(possession, server, router);
         if !possession.names.is_in_order() {
             self.waiters.record_release(&possession.names, receivers);
         }
     }
 
-    /// Notes the release for a server that has missed it and becomes responsible, or is already. The
-    /// key stays until `held_until`.
+    /// Notes the release for a server that has missed it and becomes responsible, or is already.
     pub(crate) fn note_release(
         &self,
         possession: &Possession,
         server: Option<Server>,
-        held_until: Option<Instant>,
         router: &Router,
     ) {
         let Some(server) = server else { return };
         let (names, granted) = (&possession.names, possession.granted_at());
-        self.released_names.note(names, granted, server, held_until, clock::now());
+        self.released_names.note(names, granted, server, clock::now());
         if router.server_of(names.key()) != server {
             self.released_names.moved_meanwhile.notify_one();
         }

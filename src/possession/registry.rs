@@ -138,8 +138,8 @@ impl Possessions {
     /// The possession that Redis named as the holder of that lock, if it is an idle one of this client
     /// (invariant 2). Its release is then pending, and the permit
     /// to send it comes with it. Redis may have named it before its last release; then the release finds nothing.
-    /// With `missed`, the server may have missed for how long the key is to stay, too, and this client has heard of
-    /// each grant that Redis made by itself up to that time.
+    /// With `missed`, the server may have missed for how long the key is to stay, too, which the release tells it again,
+    /// and this client has heard of each grant that Redis made by itself up to that time.
     pub(crate) fn claim_idle(
         self: &Arc<Self>,
         holder: &str,
@@ -147,7 +147,7 @@ impl Possessions {
         missed: Option<u64>,
     ) -> Option<(Arc<Possession>, Permit)> {
         let number = self.number(holder, missed.unwrap_or_default())?;
-        let possession = {
+        let (possession, held_until) = {
             let mut registered = self.registered.lock();
             if missed.is_none() && registered.stays(number, clock::now()) {
                 return None;
@@ -162,12 +162,13 @@ impl Possessions {
             {
                 return None;
             }
-            known.unwrap_or_else(|| {
+            let possession = known.unwrap_or_else(|| {
                 let possession = self.made(names.clone(), holder.into());
                 // So that the next caller finds it during its release.
                 registered.insert(number, &possession);
                 possession
-            })
+            });
+            (possession, registered.retained.get(&number).copied())
         };
         let permit = possession.try_permit()?;
         {
@@ -176,7 +177,7 @@ impl Possessions {
                 return None;
             }
             holds.counted = 1;
-            holds.rare().release_missed = true;
+            holds.releases_again(held_until);
         }
         Some((possession, permit))
     }

@@ -17,12 +17,11 @@ impl HoldState {
         *held_until = (*held_until).max(Some(until));
     }
 
-    /// If a server has missed the last release: that left the key until `until()`.
-    pub(crate) fn hold_again_until(&mut self, until: impl FnOnce() -> Option<Instant>) {
-        if self.rare.is_some() && self.rare().release_missed {
-            let held_until = &mut self.rare().held_until;
-            *held_until = (*held_until).max(until());
-        }
+    /// A server has missed the last release, which left the key until then, if it did.
+    pub(super) fn releases_again(&mut self, held_until: Option<Instant>) {
+        let rare = self.rare();
+        rare.release_missed = true;
+        rare.held_until = rare.held_until.max(held_until);
     }
 
     /// For how long the key stays from now on, if its time is not over.

@@ -311,8 +311,9 @@ fn the_last_release_leaves_the_key_for_as_long_as_any_guard_has_asked_for() {
     story.now = late;
     let pending = story.pending().unwrap();
     assert!(!pending.retains, "its time is over");
-    // A server that has missed that keeps it as long again.
     story.holds().release_confirmed(pending);
-    story.holds().hold_again_until(|| Some(late + HOUR));
-    assert_eq!(story.holds().retention(story.now), None, "none has missed it");
+    assert_eq!(story.holds().retention(story.now), None);
+    // A server that has missed that hears it again.
+    story.holds().releases_again(Some(late + HOUR));
+    assert_eq!(story.holds().retention(story.now), Some(HOUR));
 }

@@ -151,6 +151,9 @@ fn a_key_that_is_to_stay_is_nobodys_to_release_until_its_time() {
     drop(possession);
     drop(registered);
     assert!(!is_idle(&possessions, &id));
+    // A server that has missed that hears it again, whatever was released of that name since.
+    let (again, _) = possessions.claim_idle(&id, &names(), Some(0)).expect("it is idle");
+    assert!(again.holds.lock().retention(clock::now()).is_some_and(|left| left > 90 * SECOND));
     // The key of one that has ended is remembered for as long as it stays.
     for _ in 0..2 * SWEEP_FROM {
         retained(clock::now());

@@ -87,6 +87,27 @@ fn a_lock_that_stays_until_a_time_stays_until_then_at_a_primary_that_missed_its_
     });
 }
 
+/// A call of the same client came meanwhile, and was dropped when it had asked.
+#[test]
+fn a_lock_that_stays_until_a_time_is_not_cut_short_by_a_call_that_gave_up() {
+    failed_over(async |group, client| {
+        let guard = client.lock("stays").lock().await.unwrap();
+        guard.hold_at_least(MINUTE);
+        guard.unlock().await.expect("a release");
+        let released = Instant::now();
+        let other = client.lock("stays");
+        let mut call = Box::pin(other.lock());
+        assert!(futures::poll!(&mut call).is_pending());
+        drop(call);
+        sleep(SECOND).await;
+        group.fail_over(1);
+        sleep(SECOND).await;
+        let left: u64 = group.ask(1, &["PTTL", "stays"]);
+        let rest = MINUTE - released.elapsed();
+        assert!(ms(left).abs_diff(rest) < SECOND, "{left} ms, {rest:?} of the minute");
+    });
+}
+
 #[test]
 fn w26_a_hand_off_of_which_the_new_primary_never_heard_loses_nothing() {
     failed_over(async |group, client| {

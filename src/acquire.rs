@@ -32,10 +32,12 @@ mod enqueued;
 mod readers;
 mod refusal;
 mod report;
+mod stage;
 mod timeout;
 pub(crate) use all::acquire_all;
 use enqueued::Enqueued;
 pub(crate) use readers::{acquire_to_read, acquire_to_write, read_beside};
+use stage::Stage;
 use timeout::answer_by;
 pub(crate) use timeout::{Wait, forever};
 
@@ -145,13 +147,15 @@ struct Acquisition<'a, Q> {
     requested: Duration,
     wait: Wait,
     begun: Instant,
+    stage: Stage,
 }
 
 impl<'a, Q: Question> Acquisition<'a, Q> {
     /// Checks the lease, before any I/O.
     fn new(engine: &'a Engine, question: Q, lease: Lease, wait: Wait) -> Result<Self, Error> {
         let requested = lease.checked(engine.config.watchdog_timeout)?;
-        Ok(Self { engine, question, lease, requested, wait, begun: clock::now() })
+        let (begun, stage) = (clock::now(), Stage::Whole);
+        Ok(Self { engine, question, lease, requested, wait, begun, stage })
     }
 
     /// Whether each of the handles holds its lock already. A reader of which its caller is none waits for its turn.
@@ -200,8 +204,8 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
         let (mut waiting, mut trouble) = (self.enqueue(limits.until), None);
         // The first request of a head is most likely its last one.
         if let Some((gives_up_at, ticket)) = waiting.asks_at_once(&limits) {
-            // Not later than it joined: it is not one that waits already.
-            let asked_at = waiting.joined();
+            // Not later than it joined, unless it is one that waits already.
+            let asked_at = if self.waits_again() { clock::now() } else { waiting.joined() };
             let tried = process.bind(Q::try_once(self, asked_at, gives_up_at, Some(ticket)));
             let tried = match self.until_answer(gives_up_at) {
                 // Most calls, whose large future is moved once, into its box.
@@ -217,7 +221,9 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
             let granted = self.wait_for_grant(&mut waiting, limits, trouble);
             process.bind(granted).await
         };
-        engine.events.counters.has_waited(clock::now().saturating_duration_since(begun));
+        if !matches!(granted, Ok(None)) || !self.goes_on() {
+            self.has_waited();
+        }
         self.may_be_pending(granted)
     }
 
@@ -242,20 +248,6 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
 
     fn until(&self) -> Option<Instant> {
         if let Wait::Until(until) = self.wait { Some(until) } else { None }
-    }
-
-    /// Until when the call waits for an answer: it returns within its wait, or within the command timeout if that
-    /// is longer. One that gives up has a deadline of its own, and its error says what failed.
-    fn until_answer(&self, gives_up_at: Option<Instant>) -> Option<Instant> {
-        let until = self.until().filter(|_| gives_up_at.is_none());
-        until.map(|until| until.max(self.begun + self.engine.config.command_timeout))
-    }
-
-    fn limits(&self) -> WaitLimits {
-        let (config, until) = (&self.engine.config, self.until());
-        let outage = until.is_none().then_some(config.outage_limit);
-        let warn_at = self.begun.checked_add(config.warn_waits_longer_than);
-        WaitLimits { until, request: config.command_timeout, outage, warn_at }
     }
 
     /// Redis may still execute the last try, or a hand-off that came too late for this call.
@@ -383,6 +375,9 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
         let stay = Stay { since: self.begun, until };
         let mut registration = engine.waiters.join(handle, self.lease, self.requested, stay);
         registration.set_takes_hand_offs(self.question.takes_hand_offs());
+        if self.waits_again() {
+            registration.waits_since(self.begun);
+        }
         Enqueued::new(registration, engine)
     }
 

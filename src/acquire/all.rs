@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::engine::Engine;
-use crate::error::{Error, Loss, Outcome};
+use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::handle::Handle;
 use crate::join::join_all;
 use crate::lease::{Lease, whole_millis};
@@ -29,7 +29,7 @@ use crate::releaser::PossessionSession;
 use crate::token::TokenBlock;
 use crate::wait::Ticket;
 
-use super::{Acquisition, One, Question, Tried, Wait, acquire_one};
+use super::{Acquisition, One, Question, Stage, Tried, Wait};
 
 /// So many refusals show that the locks come and go, and that it is not one owner that keeps one of them.
 const MANY: u32 = 16;
@@ -76,17 +76,26 @@ async fn acquire_together(
     let mut had_a_part = false;
     loop {
         let granted = acquisition.acquire().await.map_err(|error| behind(error, had_a_part))?;
-        let goes_on = acquisition.until().is_none_or(|until| clock::now() < until);
-        if granted.is_some() || !goes_on || !All::is_starved(&acquisition) {
+        if granted.is_some() || !acquisition.goes_on() {
             return Ok(granted);
         }
-        let granted = acquisition.one_by_one().await;
+        let granted = match acquisition.one_by_one().await {
+            // A call that waits already waits on, with empty hands.
+            Err(error) if error.kind() == ErrorKind::Unavailable => Ok(None),
+            granted => granted,
+        };
+        if !matches!(granted, Ok(None)) {
+            acquisition.has_waited();
+        }
         if let Some(granted) = granted.map_err(|error| behind(error, had_a_part))? {
             All::has_acquired(&acquisition, &granted);
             return Ok(Some(granted));
         }
         had_a_part = true;
-        acquisition.question.since = clock::now();
+        let now = clock::now();
+        let has_warned = acquisition.warn_at().is_some_and(|at| at <= now);
+        acquisition.stage = Stage::Again { has_warned };
+        acquisition.question.since = now;
         refusals.store(0, Ordering::Relaxed);
     }
 }
@@ -139,8 +148,9 @@ impl Acquisition<'_, All<'_>> {
         for handle in handles {
             let until = self.until().into_iter().fold(clock::now() + step, Instant::min);
             let one = One { handle, sides: None, recurs: false };
-            let one = acquire_one(self.engine, one, lease, Wait::Until(until));
-            match Box::pin(one).await.map_err(|error| taken.explain(error))? {
+            let mut one = Acquisition::new(self.engine, one, lease, Wait::Until(until))?;
+            one.stage = Stage::Part;
+            match Box::pin(one.acquire()).await.map_err(|error| taken.explain(error))? {
                 Some(hold) => taken.holds.push(hold),
                 None => return Ok(None),
             }

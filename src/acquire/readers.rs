@@ -13,7 +13,7 @@ use crate::possession::{AcquiredHold, Ask, FoundBy, HandleId, Held, Join, Part, 
 use crate::protocol::QueueEntry;
 use crate::wait::{Ticket, Waiter};
 
-use super::{Acquisition, One, Tried, Wait, acquire_one};
+use super::{Acquisition, One, Stage, Tried, Wait, acquire_one};
 
 /// No handle has that number.
 const NOBODY: HandleId = 0;
@@ -35,8 +35,9 @@ pub(crate) fn read_beside(
     let recurs = sides.is_inside(now);
     let one = One { handle: &sides.read, sides: Some(sides), recurs };
     let granted = lease.checked(engine.config.watchdog_timeout).map(|requested| {
-        let (wait, begun) = (Wait::Once, now);
-        let acquisition = Acquisition { engine, question: one, lease, requested, wait, begun };
+        let (wait, begun, stage) = (Wait::Once, now, Stage::Whole);
+        let acquisition =
+            Acquisition { engine, question: one, lease, requested, wait, begun, stage };
         acquisition.join_readers(recurs, now)
     });
     match &granted {

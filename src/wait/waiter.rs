@@ -202,6 +202,11 @@ impl Registration<'_> {
         self.takes_hand_offs = takes_hand_offs;
     }
 
+    /// Its call has waited before, since then: an outage that began later is one to wait out.
+    pub(crate) fn waits_since(&mut self, since: Instant) {
+        self.joined = self.joined.min(since);
+    }
+
     /// The handle of the lock in whose queue it waits.
     pub(crate) fn handle(&self) -> &Arc<Handle> {
         &self.handle

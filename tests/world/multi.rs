@@ -256,6 +256,48 @@ fn what_was_taken_one_by_one_is_given_back_to_who_waits_for_it_in_another_order(
     });
 }
 
+/// It has one lock of two when the server stands still for three times as long as an answer may take.
+#[test]
+fn a_call_that_takes_locks_one_by_one_waits_an_outage_out() {
+    play(12, async |scene| {
+        let (_machine, ours) = client(scene, ms(2)).await;
+        let (_other, theirs) = client(scene, ms(2)).await;
+        let (all, b) = (ours.multi_lock(["a", "b"]), theirs.lock("b"));
+        let begun = Instant::now();
+        let waiting = tokio::spawn(async move { all.lock().await });
+        let guard = starve(scene, &b, &waiting).await;
+        scene.network.stop(scene.server);
+        sleep(ms(9_000)).await;
+        assert!(!waiting.is_finished(), "{:?}", waiting.await.unwrap().map(drop));
+        scene.network.go_on(scene.server);
+        guard.unlock().await.unwrap();
+        let guard = timeout(ms(5_000), waiting).await.expect("all").unwrap().unwrap();
+        let stats = ours.stats();
+        assert!(stats.waited == 1 && stats.wait_time <= begun.elapsed(), "{stats:?}");
+        guard.unlock().await.unwrap();
+    });
+}
+
+/// The server stands still when the other lock has just become free.
+#[test]
+fn a_call_that_has_taken_all_one_by_one_waits_an_outage_out() {
+    for after in [2, 4].map(ms) {
+        play(12, async |scene| {
+            let (_machine, ours) = client(scene, ms(2)).await;
+            let (_other, theirs) = client(scene, ms(2)).await;
+            let (all, b) = (ours.multi_lock(["a", "b"]), theirs.lock("b"));
+            let waiting = tokio::spawn(async move { all.lock().await });
+            drop(starve(scene, &b, &waiting).await);
+            sleep(after).await;
+            scene.network.stop(scene.server);
+            sleep(ms(9_000)).await;
+            scene.network.go_on(scene.server);
+            let guard = timeout(ms(5_000), waiting).await.expect("all").unwrap();
+            guard.unwrap_or_else(|error| panic!("{after:?}: {error}")).unlock().await.unwrap();
+        });
+    }
+}
+
 /// Its client closes when it has that, or when it waits with empty hands again.
 #[test]
 fn who_had_a_part_when_it_failed_does_not_say_that_nothing_was_executed() {

@@ -1,0 +1,62 @@
+//! What a wait is to its call, and what follows from that: what is counted, warned of, and waited out.
+
+use std::time::Instant;
+
+use crate::clock;
+use crate::wait::WaitLimits;
+
+use super::{Acquisition, Question};
+
+/// What a wait is to its call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// All of it.
+    Whole,
+    /// Another one: the call waits already, since it began.
+    Again { has_warned: bool },
+    /// For one of several locks, with those before it in the hand. The call counts, and warns, for itself.
+    Part,
+}
+
+impl<Q: Question> Acquisition<'_, Q> {
+    /// Whether a call that has nothing yet has to go about it in another way, and has the time.
+    pub(super) fn goes_on(&self) -> bool {
+        let has_time = self.until().is_none_or(|until| clock::now() < until);
+        has_time && Q::is_starved(self)
+    }
+
+    /// The call ends, and has waited.
+    pub(super) fn has_waited(&self) {
+        if self.stage != Stage::Part {
+            let time = clock::now().saturating_duration_since(self.begun);
+            self.engine.events.counters.has_waited(time);
+        }
+    }
+
+    pub(super) fn waits_again(&self) -> bool {
+        matches!(self.stage, Stage::Again { .. })
+    }
+
+    /// From when on it waits long.
+    pub(super) fn warn_at(&self) -> Option<Instant> {
+        self.begun.checked_add(self.engine.config.warn_waits_longer_than)
+    }
+
+    pub(super) fn limits(&self) -> WaitLimits {
+        let (config, until) = (&self.engine.config, self.until());
+        let outage = until.is_none().then_some(config.outage_limit);
+        let warns = matches!(self.stage, Stage::Whole | Stage::Again { has_warned: false });
+        let warn_at = self.warn_at().filter(|_| warns);
+        WaitLimits { until, request: config.command_timeout, outage, warn_at }
+    }
+
+    /// Until when the call waits for an answer: it returns within its wait, or within the command timeout if that
+    /// is longer. One that gives up has a deadline of its own, and its error says what failed.
+    pub(super) fn until_answer(&self, gives_up_at: Option<Instant>) -> Option<Instant> {
+        let until = self.until().filter(|_| gives_up_at.is_none())?;
+        // Nobody who waits for the locks in its hand waits for the answer about another one.
+        let in_time = self.stage == Stage::Part;
+        let answered = self.begun + self.engine.config.command_timeout;
+        Some(if in_time { until } else { until.max(answered) })
+    }
+}

@@ -267,7 +267,10 @@ impl<W> Queues<W> {
         }
         let oldest = self.change(names, |queue, cx| {
             let oldest = queue.oldest(behind, cx.at.now);
-            queue.order.set_entry_taken(oldest.is_some());
+            // A reader that was let in has left the queue before its call has: that one gives the entry up then.
+            if oldest.is_some() || !names.is_read_write() {
+                queue.order.set_entry_taken(oldest.is_some());
+            }
             oldest
         });
         oldest.flatten().ok_or(self.last_ticket)

@@ -84,3 +84,19 @@ fn the_head_says_at_once_that_the_first_writer_behind_it_has_come_or_left() {
     changes(&mut world);
     assert!(world.asks(first));
 }
+
+/// A release tells Redis that nobody waits, before the call that was let in is over. No other client is given the turn
+/// by that.
+#[test]
+fn a_call_that_was_let_in_gives_its_entry_up_whatever_was_released_meanwhile() {
+    let mut world = World::new();
+    let client = "0c2b5a3e-7a4e-4d56-9f0e-1d2c3b4a5968";
+    world.names = Names::of_read_write("", "lock", client).into();
+    let first = world.join(1);
+    assert!(world.asks(first));
+    world.refused(first, HOUR);
+    assert_eq!(world.let_in(&[first]), []);
+    let names = world.names.clone();
+    assert!(world.at().bring_entry(&names, false).is_err());
+    assert!(world.leave(first));
+}

@@ -142,7 +142,7 @@ pub(crate) enum Refreshed {
     Free,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
     /// A request about a lock and its queue, with what it says of this client there. That is computed for each
     /// sending. `fenced` says that the script needs the key of the fencing token. `args` adds the arguments of the
     /// script's own.
@@ -153,14 +153,18 @@ impl Call<'_> {
         entry: QueueEntry,
         fenced: bool,
         args: impl Fn(&mut Cmd) + Send + Sync + 'r,
-    ) -> Request<'r> {
-        let channels = self.router.channels();
+    ) -> Request<'r>
+    where
+        'a: 'r,
+    {
+        // A lazy client knows the channels of a cluster only when it sends its first request.
+        let router = self.router;
         let make = move || {
             let [queue, waiting] = names.queue_keys();
             let token = if fenced { Some(names.token_key()) } else { None };
             let keys = [names.key(), &queue, &waiting].into_iter().chain(token.as_deref());
             let mut cmd = evalsha(script, &keys.collect::<Vec<_>>());
-            say_entry(&mut cmd, names, entry, channels);
+            say_entry(&mut cmd, names, entry, router.channels());
             args(&mut cmd);
             cmd
         };

@@ -48,7 +48,7 @@ pub(crate) enum Mode {
     Write,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
     /// As [`acquire`](Call::acquire). A writer that readers keep out looks at once whether they are alive.
     pub(super) async fn acquire_read_write(
         &mut self,
@@ -110,7 +110,10 @@ impl Call<'_> {
         owner: &'r str,
         drawn: Option<Drawn>,
         entry: QueueEntry,
-    ) -> Request<'r> {
+    ) -> Request<'r>
+    where
+        'a: 'r,
+    {
         let ahead = drawn.and_then(Drawn::ahead);
         let args = move |cmd: &mut Cmd| {
             cmd.arg(owner).arg(age(entry.writer));
@@ -130,7 +133,10 @@ impl Call<'_> {
         tokens: u32,
         entry: QueueEntry,
         args: impl Fn(&mut Cmd) + Send + Sync + 'r,
-    ) -> Request<'r> {
+    ) -> Request<'r>
+    where
+        'a: 'r,
+    {
         // A writer that has tokens drawn is handed off, and has had no reader.
         let beside = beside.filter(|_| tokens == 0);
         let marker = own_marker(names, beside.unwrap_or(owner));
@@ -152,14 +158,17 @@ impl Call<'_> {
         entry: QueueEntry,
         more: Vec<String>,
         args: impl Fn(&mut Cmd) + Send + Sync + 'r,
-    ) -> Request<'r> {
-        let channels = self.router.channels();
+    ) -> Request<'r>
+    where
+        'a: 'r,
+    {
+        let router = self.router;
         let make = move || {
             let [queue, waiting] = names.queue_keys();
             let keys = [names.key(), &queue, &waiting].into_iter();
             let keys = keys.chain(more.iter().map(String::as_str));
             let mut cmd = evalsha(script, &keys.collect::<Vec<_>>());
-            say_entry(&mut cmd, names, entry, channels);
+            say_entry(&mut cmd, names, entry, router.channels());
             args(&mut cmd);
             cmd
         };

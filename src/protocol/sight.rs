@@ -109,7 +109,7 @@ pub(super) fn first_look(names: &Names) -> Vec<Cmd> {
 /// What is beside the lock, from the answers of the first look. `None` for what is no lock.
 pub(super) fn first_sight(answers: &[Value]) -> Option<Sight> {
     let [fields, ttl, more] = answers else { return None };
-    let (_, fields): (String, Vec<(String, String)>) = from_redis_value_ref(fields).ok()?;
+    let (cursor, fields): (String, Vec<(String, String)>) = from_redis_value_ref(fields).ok()?;
     let mut sight = Sight {
         remaining: lease(ttl).unwrap_or_default(),
         // A user who may not look there sees the lock alone.
@@ -120,6 +120,8 @@ pub(super) fn first_sight(answers: &[Value]) -> Option<Sight> {
         Some((_, mode)) if mode == "read" => Some(Mode::Read),
         Some((_, mode)) if mode == "write" => Some(Mode::Write),
         Some(_) => return None,
+        // There are more fields than Redis returns at once: only readers are as many.
+        None if cursor != "0" => Some(Mode::Read),
         None => None,
     };
     for (field, count) in &fields {
@@ -238,4 +240,25 @@ pub(super) fn time(answer: &Value) -> Option<u64> {
 /// The text of an answer to `CLIENT LIST`; none if the user may not ask.
 pub(super) fn text(answer: RedisResult<Value>) -> Option<String> {
     from_redis_value(answer.ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(cursor: &str, fields: &[(&str, &str)]) -> Option<Sight> {
+        let text = |text: &str| Value::BulkString(text.into());
+        let fields = fields.iter().flat_map(|(field, count)| [text(field), text(count)]);
+        let found = Value::Array(vec![text(cursor), Value::Array(fields.collect())]);
+        first_sight(&[found, Value::Int(1_000), Value::Int(0)])
+    }
+
+    #[test]
+    fn more_owners_than_come_at_once_are_readers_though_the_mode_is_not_among_them() {
+        let owners = [("client:1", "1"), ("client:2", "3")];
+        assert!(look("0", &owners).is_none(), "two owners of a plain lock");
+        let sight = look("7", &owners).expect("readers");
+        assert_eq!((sight.mode, sight.holders.len()), (Some(Mode::Read), 2));
+        assert!(look("7", &[owners[0], ("a field", "1")]).is_none(), "it is no lock");
+    }
 }

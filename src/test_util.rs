@@ -142,7 +142,11 @@ impl Redis {
     /// Starts the server again after [`stop`](Self::stop). It has the keys that it had, except those whose
     /// TTL has ended meanwhile.
     pub fn start(&self) {
-        self.network.start(self.server, |_, _| ());
+        self.network.start(self.server, |server, now| {
+            let kept = server.snapshot();
+            server.start(now);
+            server.load(now, kept);
+        });
     }
 
     /// Starts the server again with no keys, as one that keeps no file.
@@ -163,7 +167,7 @@ impl Redis {
     }
 
     /// Gives a lock to another owner for 30 s, as if its lease had ended and that one had been faster. A read-write
-    /// lock goes to a reader or to a writer, below. An owner is `<id>:<number>`, with the UUID of a client.
+    /// lock goes to a reader or to a writer, below. An owner is `<id>:<number>`, as `other:1`.
     pub fn give(&self, name: &str, owner: &str) {
         self.lose(name);
         self.ask(redis::cmd("HSET").arg(name).arg(owner).arg(1));

@@ -1,8 +1,6 @@
 //! What users test their code with: `redlatch::test_util::Redis`, `LockClient::in_memory` and
 //! `memory://`.
 
-use std::io::Seek as _;
-
 use redlatch::Loss;
 
 use crate::prelude::*;
@@ -117,6 +115,23 @@ async fn a_server_that_is_down_is_unavailable_and_keeps_its_locks() {
     timeout(Duration::from_secs(11), guard.lost()).await.expect("told at the next renewal");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_server_that_starts_again_has_none_of_its_old_connections() {
+    let redis = Redis::new();
+    let (client, other) = (redis.client(), redis.client());
+    let _guard = client.lock("order").lock().await.unwrap();
+    let lock = other.lock("order");
+    let waits = tokio::spawn(async move { lock.lock().await.map(drop) });
+    while redis.waiting("order") == 0 {
+        sleep(ms(1)).await;
+    }
+    redis.stop();
+    waits.abort();
+    assert!(waits.await.unwrap_err().is_cancelled());
+    redis.start();
+    assert_eq!(redis.waiting("order"), 0);
+}
+
 #[tokio::test]
 async fn the_address_memory_is_one_server_for_the_process() {
     let one = LockClient::connect("memory://").await.unwrap();
@@ -134,11 +149,7 @@ async fn the_address_memory_is_one_server_for_the_process() {
 #[test]
 fn memory_warns_of_itself_once_there_is_a_client_and_not_of_one_that_is_refused() {
     let warnings = |builder: LockClientBuilder| {
-        let log = Arc::new(tempfile::tempfile().unwrap());
-        let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).finish();
-        let made = tracing::subscriber::with_default(subscriber, || builder.connect_lazy().is_ok());
-        (&*log).rewind().unwrap();
-        let log = std::io::read_to_string(&*log).unwrap();
+        let (log, made) = logged(|| builder.connect_lazy().is_ok());
         (made, log.matches("no other process sees them").count())
     };
     let memory = || LockClient::builder().url("memory://");

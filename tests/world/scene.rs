@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::io::Seek as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use redlatch::{
 };
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
+use tracing::Dispatch;
 
 use crate::support::channel;
 
@@ -47,6 +50,17 @@ pub(crate) fn play<T>(seed: u64, scene: impl AsyncFnOnce(&Scene) -> T) -> T {
         let server = network.add(Server::new(settings), ADDRESS);
         scene(&Scene { network, server, machines: AtomicU64::new(0), seed: random.number() }).await
     })
+}
+
+/// What this thread logs meanwhile, and what comes of it.
+pub(crate) fn logged<T>(work: impl FnOnce() -> T) -> (String, T) {
+    let log = Arc::new(tempfile::tempfile().expect("a file"));
+    let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).finish();
+    // While there is only one, another thread that comes to an event first would switch that off for all.
+    let _another = Dispatch::new(tracing_subscriber::fmt().with_writer(std::io::sink).finish());
+    let came = tracing::subscriber::with_default(subscriber, work);
+    (&*log).rewind().expect("a file");
+    (std::io::read_to_string(&*log).expect("a text"), came)
 }
 
 /// A simulated Redis that far away.

@@ -184,13 +184,22 @@ impl Router {
         let _ = self.dialer.pushes.send(Push::Cut { number });
     }
 
-    /// Logs that a server did not answer, or could not be reached.
+    /// Logs that a server did not answer, or could not be reached, unless others have its keys: then nothing
+    /// would ever end its outage.
     fn log_failure(&self, node: &Node, error: &dyn Display) {
+        if node.is_replaced() {
+            tracing::debug!(%error, "a server that is out of use does not answer");
+            return;
+        }
         let error = format!("{error:#}");
         let name = (!is_unknown_host(&error)).then(|| address::name(&node.info()));
         let server = name.as_deref().unwrap_or("a host that no name server knows");
         let has = |key: &str| self.node_of(Some(key)).is_none_or(|at| at.number == node.number);
         self.events.server_failed((node.number, server), &error, &has, clock::now());
+        // Who replaced it meanwhile may have ended its outages before this one began.
+        if node.is_replaced() {
+            self.events.server_replaced(node.number);
+        }
     }
 
     /// Logs that a server has answered a request that was sent at `sent`, if that ends an outage.

@@ -9,6 +9,8 @@
 //!    not flood a server that accepts and then resets, whatever it answers in between.
 //! 4. A supervisor holds the router, the node and the slot weakly. It ends with them, with its
 //!    runtime, and when a server refuses this client for good. The next caller starts another then.
+//! 5. **No request goes to a server whose keys others have by now.** When that is known, the dial
+//!    ends, and callers that wait for it go to the others, also if the server answers again.
 
 use std::future::pending;
 use std::io;
@@ -35,7 +37,7 @@ pub(super) enum DialError {
 
 impl Router {
     /// This runtime's connection to a server, or a new one by `deadline`, if the next dial brings
-    /// one.
+    /// one. Fails at once, and each time, when others have the keys of the server.
     pub(super) async fn connection(
         &self,
         node: &Arc<Node>,
@@ -46,14 +48,14 @@ impl Router {
         // Before the look, so that no dial that ends in between is missed.
         let mut dialed = runtime_slot.dialed();
         loop {
-            if let Some(connection) = runtime_slot.in_use() {
+            if let Some(connection) = in_use(node, &runtime_slot)? {
                 return Ok(connection);
             }
             self.supervise(node, &runtime_slot);
             if clock::timeout_at(deadline, dialed.changed()).await.is_err() {
                 return Err(DialError::TimeUp(runtime_slot.error()));
             }
-            if let Some(connection) = runtime_slot.in_use() {
+            if let Some(connection) = in_use(node, &runtime_slot)? {
                 return Ok(connection);
             }
             // A runtime that ends drops the supervisor at once, and each new one: to the caller its dial has ended. Such
@@ -119,11 +121,11 @@ impl Supervisor {
                 }
             }
             let (router, node, runtime_slot) = self.all()?;
+            // Before it looks whether the node is of use, and where it is.
+            let mut moves = node.moves();
             if is_unneeded(&node, &runtime_slot) {
                 return None;
             }
-            // Before it reads where the node is.
-            let mut moves = node.moves();
             let begun = clock::now();
             let (dialer, (client, asks_role)) = (router.dialer.clone(), node.to_dial());
             drop((router, node, runtime_slot));
@@ -191,6 +193,15 @@ impl Drop for Supervisor {
     }
 }
 
+/// The connection in use. Others may have got the keys of the server while a call waited for one. A new request there
+/// would be granted what they grant, too.
+fn in_use(node: &Node, runtime_slot: &RuntimeSlot) -> Result<Option<Connection>, DialError> {
+    if node.is_replaced() {
+        return Err(DialError::Failed(moved()));
+    }
+    Ok(runtime_slot.in_use())
+}
+
 /// Whether the new connection is in use from now on. The client may have hung up by now: either this sees it, or that
 /// finds the connection.
 fn installs(
@@ -204,9 +215,9 @@ fn installs(
 }
 
 /// Whether the node is out of use, and no call waits for its connection. One may have waited when that began: the
-/// client's own tasks hear of `close` a moment after it.
+/// client's own tasks hear of `close` a moment after it. For a connection to a server that was replaced nobody waits.
 fn is_unneeded(node: &Node, runtime_slot: &RuntimeSlot) -> bool {
-    node.is_left() && !runtime_slot.is_awaited()
+    node.is_replaced() || (node.is_left() && !runtime_slot.is_awaited())
 }
 
 /// Why a new connection is of no use.

@@ -30,11 +30,22 @@ pub(crate) struct Node {
     client: Mutex<redis::Client>,
     /// Whether the server may be a replica by now, so that each dial asks for its role.
     has_to_be_primary: bool,
-    /// Notified when another server has become the primary.
+    /// Notified when another server has become the primary, or others have the keys of this one.
     moved: signal::Sender,
     /// Whether it is out of use, except for callers that have to undo something.
     left: AtomicBool,
+    /// Whether others have its keys. Then it is of use to nobody.
+    replaced: AtomicBool,
     runtime_slots: Mutex<Vec<(RuntimeId, Purpose, Arc<RuntimeSlot>)>>,
+}
+
+/// What a client has at a server that must not be used any more.
+#[derive(Default)]
+pub(super) struct LeftBehind {
+    /// Requests may wait for answers on them.
+    pub(super) connections: Vec<Connection>,
+    /// The server, if there was ever a connection. It may still execute what came on one.
+    pub(super) server: Option<redis::Client>,
 }
 
 impl Node {
@@ -49,6 +60,7 @@ impl Node {
             has_to_be_primary,
             moved: signal::Sender::default(),
             left: AtomicBool::new(false),
+            replaced: AtomicBool::new(false),
             runtime_slots: Mutex::default(),
         })
     }
@@ -61,24 +73,38 @@ impl Node {
         address::name(&self.info()) == server
     }
 
-    /// Another server is the primary now. Returns the connections to earlier servers, which must
+    /// Another server is the primary now. Returns what is left behind at the earlier one, which must
     /// not be used any more.
-    pub(super) fn moves_to(&self, info: ConnectionInfo) -> Result<Vec<Connection>, Error> {
+    pub(super) fn moves_to(&self, info: ConnectionInfo) -> Result<LeftBehind, Error> {
         let name = address::name(&info);
         let client = redis::Client::open(info).map_err(bad_address)?;
-        *self.client.lock() = client;
+        let earlier = std::mem::replace(&mut *self.client.lock(), client);
         for runtime_slot in self.runtime_slots() {
             runtime_slot.begin_again();
         }
         self.moved.send();
-        let runtime_slots = self.runtime_slots();
-        Ok(runtime_slots
-            .into_iter()
-            .filter_map(|runtime_slot| runtime_slot.take(|connection| connection.server() != name))
-            .collect())
+        let server = self.was_reached().then_some(earlier);
+        Ok(LeftBehind { connections: self.leave(|at| at.server() != name), server })
     }
 
-    /// Notifies when another server has become the primary.
+    /// Others have its keys from now on. Returns what is left behind here, where nothing is sent any
+    /// more: callers that wait for a connection go to the others.
+    pub(super) fn retire(&self) -> LeftBehind {
+        // Before the search, so that no new connection escapes it.
+        self.replaced.store(true, Ordering::Relaxed);
+        self.left.store(true, Ordering::Relaxed);
+        self.moved.send();
+        let server = self.was_reached().then(|| self.client.lock().clone());
+        LeftBehind { connections: self.leave(|_| true), server }
+    }
+
+    /// Takes the connections out of use that `which` accepts. Returns also those on which requests
+    /// wait although they are out of use.
+    fn leave(&self, which: impl Fn(&Connection) -> bool) -> Vec<Connection> {
+        self.runtime_slots().iter().flat_map(|runtime_slot| runtime_slot.leave(&which)).collect()
+    }
+
+    /// Notifies when another server has become the primary, or others have the keys of this one.
     pub(super) fn moves(&self) -> signal::Receiver {
         self.moved.subscribe()
     }
@@ -126,7 +152,8 @@ impl Node {
     /// Drops the connection of that number, if this node has it.
     pub(super) fn forget(&self, number: u64) -> Option<Connection> {
         let of_that_number = |connection: &Connection| connection.number() == number;
-        let connection = self.runtime_slots().iter().find_map(|slot| slot.take(of_that_number))?;
+        let connection =
+            self.runtime_slots().iter().find_map(|slot| slot.forget(of_that_number))?;
         connection.record().mark_stale();
         Some(connection)
     }
@@ -140,11 +167,16 @@ impl Node {
         idle.for_each(|runtime_slot| runtime_slot.stop());
         // Outside the mutex: the last clone stops its driver.
         let connections =
-            runtime_slots.into_iter().filter_map(|runtime_slot| runtime_slot.take(|_| true));
+            runtime_slots.into_iter().filter_map(|runtime_slot| runtime_slot.forget(|_| true));
         connections.inspect(|connection| connection.record().mark_stale()).collect()
     }
 
     pub(super) fn is_left(&self) -> bool {
         self.left.load(Ordering::Relaxed)
+    }
+
+    /// Whether others have its keys.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.replaced.load(Ordering::Relaxed)
     }
 }

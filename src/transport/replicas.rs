@@ -90,8 +90,10 @@ impl ReplicaWait {
                 match self.router.connection(&self.node, Purpose::Replicas, deadline).await {
                     Ok(connection) => connection,
                     Err(DialError::TimeUp(error)) => return Err(error.or(trouble)),
+                    // Where others have the keys, no later dial brings one.
                     Err(DialError::Failed(error))
-                        if classify(&error) == ErrorClass::ConnectionLost =>
+                        if classify(&error) == ErrorClass::ConnectionLost
+                            && !self.node.is_replaced() =>
                     {
                         trouble = Some(error);
                         continue;

@@ -115,7 +115,11 @@ impl Router {
         loop {
             let (error, cause) = match self.connect_by(request, retry).await {
                 Ok(on) => return Ok(on),
-                Err(DialError::TimeUp(error)) => (error, retry.cause.take()),
+                Err(DialError::TimeUp(error)) => {
+                    // Another server may have the key by now: the next call need not wait for this one.
+                    self.refresh();
+                    (error, retry.cause.take())
+                }
                 Err(DialError::Failed(error)) if is_fatal(&error) => (Some(error), None),
                 Err(DialError::Failed(error)) => {
                     self.refresh();

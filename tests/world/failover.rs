@@ -177,6 +177,49 @@ fn t3_a_call_under_way_to_a_primary_that_stands_still_is_made_at_the_next_one() 
     }
 }
 
+/// An earlier call cost the connection, which was silent: this one still waits on it.
+#[test]
+fn t3_a_call_on_a_connection_that_was_dropped_meanwhile_is_made_at_the_next_primary() {
+    for is_taken in [false, true] {
+        play(0, async |scene| {
+            let group = Group::new(scene);
+            let (machine, client) = group.client(group.builder().command_timeout(SECOND)).await;
+            release(hold(&client.lock("before")).await).await;
+            scene.network.stop(group.servers[0]);
+            let stopped = Instant::now();
+            let lock = client.lock("silent");
+            let silent = machine.spawn(async move { lock.try_lock_now().await });
+            sleep(ms(900)).await;
+            let lock = client.lock("called");
+            // No renewal tells of its loss.
+            let called = machine.spawn(async move { lock.try_lock(Duration::ZERO, MINUTE).await });
+            let error = silent.await.expect("no panic").expect_err("no answer");
+            assert_eq!(error.outcome(), Outcome::Unknown, "{error}");
+            tokio::time::sleep_until(stopped + ms(1_500)).await;
+            assert!(!called.is_finished(), "it has its time");
+            group.fail_over(1);
+            if is_taken {
+                group.ask::<()>(1, &["HSET", "called", "somebody:1", "1"]);
+                group.ask::<()>(1, &["PEXPIRE", "called", "60000"]);
+            }
+            sleep(ms(100)).await;
+            let was_made = called.is_finished();
+            // It is a primary still, and finds what it was sent before.
+            scene.network.go_on(group.servers[0]);
+            let granted = called.await.expect("no panic").expect("an answer");
+            assert_eq!(granted.is_some(), !is_taken, "granted to two");
+            assert!(was_made, "it was not made at the next primary");
+            if let Some(guard) = granted {
+                assert_eq!(group.ask::<u64>(1, &["EXISTS", "called"]), 1);
+                guard.unlock().await.expect("a release");
+                group.demote(0, 1);
+                sleep(SECOND).await;
+                group.is_empty();
+            }
+        });
+    }
+}
+
 #[test]
 fn t4_without_any_sentinel_locks_are_held_waited_for_and_taken_as_before() {
     play(0, async |scene| {

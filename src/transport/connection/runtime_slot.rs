@@ -1,14 +1,14 @@
 //! One runtime's connection to a server, for one purpose. Its supervisor makes it and keeps it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::RedisError;
 use tokio::task::AbortHandle;
 
-use super::Connection;
 use super::pace::Pace;
+use super::{Connection, Shared};
 use crate::clock;
 use crate::host::Runtime;
 use crate::signal;
@@ -32,12 +32,24 @@ pub(in crate::transport) struct RuntimeSlot {
 struct State {
     /// The connection in use, and since when it is.
     connection: Option<(Connection, Instant)>,
+    /// Those that were taken out of use before, and on which requests may still wait for answers.
+    forgotten: Vec<Weak<Shared>>,
     has_supervisor: bool,
     pace: Pace,
     /// How long the last successful dial took.
     dial_time: Duration,
     /// The error of the last dial, until one succeeds.
     error: Option<RedisError>,
+}
+
+impl State {
+    /// Takes the connection out of use, if `which` accepts it.
+    fn take(&mut self, which: impl FnOnce(&Connection) -> bool) -> Option<Connection> {
+        let (connection, since) = self.connection.take_if(|(connection, _)| which(connection))?;
+        let now = clock::now();
+        self.pace.ended(now.saturating_duration_since(since), now);
+        Some(connection)
+    }
 }
 
 impl RuntimeSlot {
@@ -63,16 +75,34 @@ impl RuntimeSlot {
         in_use.filter(|connection| !connection.record().is_stale()).cloned()
     }
 
-    /// Takes the connection out of use, if `which` accepts it.
-    pub(in crate::transport) fn take(
+    /// Takes the connection out of use, if `which` accepts it. Requests go on waiting on it, until the
+    /// slot [leaves](Self::leave) its server.
+    pub(in crate::transport) fn forget(
         &self,
         which: impl FnOnce(&Connection) -> bool,
     ) -> Option<Connection> {
         let mut state = self.state.lock();
-        let (connection, since) = state.connection.take_if(|(connection, _)| which(connection))?;
-        let now = clock::now();
-        state.pace.ended(now.saturating_duration_since(since), now);
+        let connection = state.take(which)?;
+        // So that they cannot pile up.
+        state.forgotten.retain(|forgotten| forgotten.strong_count() > 0);
+        state.forgotten.push(Arc::downgrade(&connection.shared));
         Some(connection)
+    }
+
+    /// The same for a server that must not be used any more: also returns the connections that were
+    /// taken out of use before, if requests still wait on them.
+    pub(in crate::transport) fn leave(
+        &self,
+        which: impl FnOnce(&Connection) -> bool,
+    ) -> Vec<Connection> {
+        let mut state = self.state.lock();
+        let in_use = state.take(which);
+        let forgotten = std::mem::take(&mut state.forgotten);
+        // The last clone of a connection stops its driver.
+        drop(state);
+        let waited_on = forgotten.iter().filter_map(Weak::upgrade);
+        let waited_on = waited_on.map(|shared| Connection { shared, entry: None });
+        in_use.into_iter().chain(waited_on).collect()
     }
 
     /// Starts the supervisor that makes the connection, unless there is one.

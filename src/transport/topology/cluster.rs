@@ -26,7 +26,7 @@ use crate::host::here;
 use crate::signal;
 use crate::transport::connection::dial::Dialer;
 use crate::transport::connection::{ask_first, open};
-use crate::transport::error_class::{ErrorClass, classify, redirection};
+use crate::transport::error_class::{ErrorClass, classify, is_fatal, redirection};
 use crate::transport::{Node, Router, address};
 
 mod map;
@@ -189,8 +189,9 @@ impl Cluster {
         let gone = self.map.write().replace(view.ranges, asked_at, now, make);
         self.changed.send();
         for node in gone.unwrap_or_default() {
+            router.leave(node.retire());
+            // It begins no outage any more.
             router.events.server_replaced(node.number);
-            router.leave(node.hang_up());
         }
     }
 
@@ -266,11 +267,34 @@ async fn fetch_view(info: ConnectionInfo, name: &str, patience: Duration) -> Red
     };
     let mut listeners = Cmd::new();
     listeners.arg("PUBSUB").arg("SHARDNUMSUB");
-    let sharded = match ask(&listeners).await {
-        Ok(Value::ServerError(_)) => false,
-        Ok(_) => true,
-        Err(error) if classify(&error) == ErrorClass::ConnectionLost => return Err(error),
-        Err(_) => false,
-    };
+    let sharded = has_sharded_channels(ask(&listeners).await)?;
     Ok(View { ranges, sharded, is_ok })
+}
+
+/// Whether a node has sharded channels, from its answer to a question about them. An error if it has not said that:
+/// the client holds on to what it hears first.
+fn has_sharded_channels(answer: RedisResult<Value>) -> RedisResult<bool> {
+    match answer.and_then(Value::extract_error) {
+        Ok(_) => Ok(true),
+        // It does not know the question, or this user may not ask.
+        Err(error) if is_fatal(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_busy_has_not_said_whether_it_has_sharded_channels() {
+        let answered = |line: &str| has_sharded_channels(redis::parse_redis_value(line.as_bytes()));
+        assert!(answered("*0\r\n").unwrap());
+        for refusal in ["-ERR Unknown PUBSUB subcommand\r\n", "-NOPERM it may not ask\r\n"] {
+            assert!(!answered(refusal).unwrap());
+        }
+        for refusal in ["-BUSY Redis is busy running a script\r\n", "-LOADING its data\r\n"] {
+            assert!(answered(refusal).is_err());
+        }
+    }
 }

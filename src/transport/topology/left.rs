@@ -1,5 +1,6 @@
 //! Servers that are out of use. The client's thread has them close the stale connections.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use redis::RedisResult;
@@ -8,19 +9,29 @@ use tokio::task::JoinSet;
 use crate::backoff::Backoff;
 use crate::clock;
 use crate::host::here;
-use crate::transport::{Connection, Router};
+use crate::transport::node::LeftBehind;
+use crate::transport::{Router, address};
 
 /// How often the client's thread tries to reach a server that is out of use: for ten seconds.
 const TRIES: u32 = 14;
 
 impl Router {
     /// Ends the connections to a server that is out of use. Callers send what is under way on them
-    /// again, to the server that is responsible now.
-    pub(super) fn leave(&self, connections: Vec<Connection>) {
-        for connection in connections {
+    /// again, to the server that is responsible now. That server also closes the connections that broke or were
+    /// dropped before.
+    pub(super) fn leave(&self, behind: LeftBehind) {
+        let mut servers = BTreeMap::new();
+        if let Some(server) = behind.server {
+            servers.insert(address::name(server.get_connection_info()), server);
+        }
+        for connection in behind.connections {
             connection.end();
             self.was_cut(connection.number());
-            let _ = self.left.0.send(connection.client().clone());
+            servers.insert(connection.server().to_owned(), connection.client().clone());
+        }
+        // When all of them are stale: each server closes all at once.
+        for server in servers.into_values() {
+            let _ = self.left.0.send(server);
         }
     }
 
@@ -53,4 +64,32 @@ async fn close_at(router: &Router, client: &redis::Client) -> RedisResult<()> {
     let closed = clock::within(router.dialer.patience, connection.close_stale()).await;
     connection.record().carried_no_request();
     closed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::transport::{Endpoint, Node, Times};
+
+    #[test]
+    fn a_server_whose_keys_others_have_begins_no_outage() {
+        let client = redis::Client::open("redis://127.0.0.1:6379").unwrap();
+        let info = client.get_connection_info();
+        let (pushes, _) = tokio::sync::mpsc::unbounded_channel();
+        let times = Times::new(Duration::from_secs(1), Duration::from_secs(30));
+        let (endpoint, events) = (Endpoint::Cluster(vec![info.clone()]), Arc::default());
+        let router =
+            Router::new(endpoint, times, Vec::new(), false, pushes, events, String::new()).unwrap();
+        let node = Node::new(info.clone(), false).unwrap();
+        router.log_failure(&node, &"no answer");
+        assert!(router.events.is_in_outage());
+        router.leave(node.retire());
+        router.events.server_replaced(node.number);
+        assert!(!router.events.is_in_outage());
+        // A dial, say, that was under way.
+        router.log_failure(&node, &"no answer");
+        assert!(!router.events.is_in_outage());
+    }
 }

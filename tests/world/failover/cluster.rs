@@ -79,6 +79,101 @@ fn w27_a_parked_client_hears_of_a_release_where_a_replica_took_over_from_a_stopp
     }
 }
 
+/// The first node stands still, and a call waits for a new connection to it when a replica takes its place.
+struct Dials {
+    client: LockClient,
+    /// Of the call.
+    name: String,
+    call: JoinHandle<Result<Option<LockGuard>, Error>>,
+    /// Who listens at the node and hears nothing. So the client asks for the map again and again.
+    waiter: JoinHandle<(LockGuard, Instant)>,
+    waits_for: String,
+}
+
+impl Dials {
+    async fn begin(cluster: &Cluster<'_>, take_over: impl FnOnce()) -> Self {
+        let (machine, client) = cluster.client(cluster.builder().command_timeout(SECOND)).await;
+        let [waits_for, silent, name] =
+            ["waits for", "silent", "called"].map(|stem| cluster.name_at(0, stem));
+        cluster.hold_by_hand(&waits_for);
+        let waiter = parked(&machine, client.lock(&waits_for)).await;
+        cluster.stop(0);
+        let stopped = Instant::now();
+        let lock = client.lock(silent);
+        let silent = machine.spawn(async move { lock.try_lock_now().await });
+        let error = silent.await.expect("no panic").expect_err("no answer");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        // By now it asks for the map.
+        tokio::time::sleep_until(stopped + ms(1_900)).await;
+        let lock = client.lock(&name);
+        let call = machine.spawn(async move { lock.try_lock_now().await });
+        sleep(ms(200)).await;
+        assert!(!call.is_finished(), "there was a connection");
+        take_over();
+        Self { client, name, call, waiter, waits_for }
+    }
+
+    /// The waiter has its turn.
+    async fn end(cluster: &Cluster<'_>, waiter: JoinHandle<(LockGuard, Instant)>, name: &str) {
+        assert!(!waiter.is_finished(), "granted to two");
+        cluster.free_by_hand(name);
+        waiter.await.expect("no panic").0.unlock().await.expect("a release");
+    }
+}
+
+#[test]
+fn t2_a_call_that_waits_for_a_connection_is_made_where_a_replica_took_over_meanwhile() {
+    play(0, async |scene| {
+        let cluster = Cluster::new(scene);
+        let Dials { client, name, call, waiter, waits_for } =
+            Dials::begin(&cluster, || cluster.take_over(3)).await;
+        let guard = call.await.expect("no panic").expect("an answer").expect("a free lock");
+        assert!(cluster.exists(&name));
+        guard.unlock().await.expect("a release");
+        // It knows the new node now, and so does each other call.
+        release(hold(&client.lock(&name)).await).await;
+        Dials::end(&cluster, waiter, &waits_for).await;
+    });
+}
+
+/// It has not heard yet that it was replaced.
+#[test]
+fn t2_a_node_that_comes_back_while_a_call_waits_for_a_connection_to_it_grants_nothing() {
+    play(0, async |scene| {
+        let cluster = Cluster::new(scene);
+        let Dials { client, name, call, waiter, waits_for } =
+            Dials::begin(&cluster, || cluster.take_over_unheard(3)).await;
+        cluster.hold_by_hand(&name);
+        sleep(ms(600)).await;
+        cluster.go_on(0);
+        let granted = call.await.expect("no panic").expect("an answer");
+        assert!(granted.is_none(), "granted to two");
+        assert!(client.lock(&name).try_lock_now().await.expect("an answer").is_none());
+        assert_eq!(cluster.ask::<u64>(0, &["EXISTS", &name]), 0, "it was asked");
+        Dials::end(&cluster, waiter, &waits_for).await;
+    });
+}
+
+/// There was a dial under way to it, too, of which nobody hears any more.
+#[test]
+fn t2_the_outage_of_a_node_is_over_when_a_replica_has_taken_over() {
+    let (log, ()) = logged(|| {
+        play(0, async |scene| {
+            let cluster = Cluster::new(scene);
+            let Dials { client, name, call, waiter, waits_for } =
+                Dials::begin(&cluster, || cluster.take_over(3)).await;
+            let guard = call.await.expect("no panic").expect("an answer").expect("a free lock");
+            guard.unlock().await.expect("a release");
+            // Longer than between two warnings.
+            sleep(12 * SECOND).await;
+            release(hold(&client.lock(&name)).await).await;
+            Dials::end(&cluster, waiter, &waits_for).await;
+        });
+    });
+    assert_eq!(log.matches("Redis is unavailable").count(), 1, "{log}");
+    assert!(!log.contains("Redis is still unavailable"), "{log}");
+}
+
 #[test]
 fn t5_a_slot_that_moves_while_waited_for_keeps_no_waiter_waiting() {
     for seed in 0..SEEDS {

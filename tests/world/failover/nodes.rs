@@ -61,7 +61,13 @@ impl<'s> Cluster<'s> {
 
     /// All nodes have the same view.
     fn agrees(&self) {
-        for (number, node) in self.nodes.iter().enumerate() {
+        self.agrees_without(None);
+    }
+
+    /// All nodes but one have the same view.
+    fn agrees_without(&self, deaf: Option<usize>) {
+        let hears = |(number, _): &(usize, &ServerNumber)| Some(*number) != deaf;
+        for (number, node) in self.nodes.iter().enumerate().filter(hears) {
             let (me, nodes) = (id(number), self.view.borrow().clone());
             let mut view = ClusterView { me, nodes, ..ClusterView::default() };
             if let Some((slot, from, to)) = self.moves.get() {
@@ -92,6 +98,17 @@ impl<'s> Cluster<'s> {
 
     /// A replica has the slots of its master from now on.
     pub(crate) fn take_over(&self, replica: usize) {
+        self.replace(replica);
+        self.agrees();
+    }
+
+    /// The same, of which the master hears nothing.
+    pub(crate) fn take_over_unheard(&self, replica: usize) {
+        self.replace(replica);
+        self.agrees_without(Some(replica - 3));
+    }
+
+    fn replace(&self, replica: usize) {
         let old = replica - 3;
         self.follow(replica, None);
         let mut view = self.view.borrow_mut();
@@ -100,8 +117,6 @@ impl<'s> Cluster<'s> {
         view[old].primary = Some(id(replica));
         view[replica].slots = std::mem::take(&mut view[old].slots);
         (view[replica].primary, view[replica].epoch) = (None, newest + 1);
-        drop(view);
-        self.agrees();
     }
 
     /// A slot is on its way from one master to another.

@@ -38,7 +38,8 @@ pub(crate) use grant::{Grant, ServerClock, TurnMessage};
 pub(crate) use names::Names;
 pub(crate) use prolong::Prolonged;
 pub(crate) use read_write::{Mode, WRITER};
-use replies::{acquired, inspected, loss_of, unexpected};
+pub(crate) use replies::Renewed;
+use replies::{acquired, inspected, loss_of, renewed, unexpected};
 pub(crate) use scripts::scripts;
 use scripts::{SCRIPTS, count_listeners, operation, publish};
 pub(crate) use sight::{SeenHolder, SeenWaiter, Sight};
@@ -266,7 +267,7 @@ impl<'a> Call<'a> {
         &mut self,
         locks: &[(&Names, &str)],
         lease: Duration,
-    ) -> Result<(Vec<Result<(), Loss>>, Instant), Error> {
+    ) -> Result<Renewed, Error> {
         let first = locks.first().map(|(names, _)| *names);
         let (script, mut cmd) = if first.is_some_and(Names::is_read_write) {
             (&SCRIPTS.rw_renew, self.renew_read_write(locks, lease))
@@ -284,17 +285,7 @@ impl<'a> Call<'a> {
             divisible: locks.len() > 1,
             ..self.request(Some(script), cmd, "a batch of renewals")
         };
-        let answer = self.router.call(&mut self.connection, &mut request).await?;
-        match answer.value {
-            Value::Array(held) if held.len() == locks.len() => {
-                let held = held.iter().map(|one| match one {
-                    Value::Okay => Ok(()),
-                    other => Err(loss_of(other).unwrap_or(Loss::KeyGone)),
-                });
-                Ok((held.collect(), answer.sent))
-            }
-            other => Err(unexpected("renew", &other)),
-        }
+        renewed(self.router.call(&mut self.connection, &mut request).await?, locks.len())
     }
 
     /// Frees the lock, whichever owner holds it. False if it was free.

@@ -33,7 +33,7 @@ use crate::host::{HashMap, here, spawn};
 use crate::lease::whole_millis;
 use crate::loss::Losses;
 use crate::possession::{FoundBy, Possession, Renewal};
-use crate::protocol::Call;
+use crate::protocol::{Call, Renewed};
 use crate::sync::Mutex;
 use crate::transport::{Router, Server};
 
@@ -246,7 +246,7 @@ impl Watchdog {
         let now = clock::now();
         match answer {
             Err(error) if error.kind() == ErrorKind::Server && batch.len() > 1 => return batch,
-            Ok((held, sent)) => {
+            Ok(Renewed { held, sent, .. }) => {
                 let renewed = held.iter().filter(|held| held.is_ok()).count();
                 self.events.counters.has_renewed(renewed, now);
                 for (entry, held) in batch.iter().zip(held) {

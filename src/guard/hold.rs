@@ -14,7 +14,7 @@ use crate::host::Entered;
 use crate::lease::{Lease, MAX_LEASE, Validity};
 use crate::metrics::End;
 use crate::possession::{FoundBy, Held, Leave};
-use crate::protocol::Call;
+use crate::protocol::{Call, Renewed};
 use crate::ready::let_ready_tasks_run;
 use crate::releaser::{Left, PossessionSession, Unlock};
 use crate::spans;
@@ -260,10 +260,12 @@ impl Hold {
         granted.asks_for(lease);
         let possession = &granted.possession;
         let lock = (&*possession.names, &*possession.id);
-        let (held, sent) = session.call.renew(&[lock], lease).await?;
+        let Renewed { held, sent, repeated } = session.call.renew(&[lock], lease).await?;
         if let [Err(loss)] = *held {
             engine.losses.found_gone(possession, FoundBy::Extension, loss);
-            return Err(self.was_lost(Outcome::NotExecuted));
+            // The lock may have been there still when Redis got the request for the first time.
+            let outcome = if repeated { Outcome::Unknown } else { Outcome::NotExecuted };
+            return Err(self.was_lost(outcome));
         }
         let extended = possession.holds.lock().extended(granted.hold, lease, sent, clock::now());
         if extended { Ok(()) } else { Err(self.was_lost(Outcome::Executed)) }

@@ -9,6 +9,14 @@ use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::token::{FencingToken, TokenBlock};
 use crate::transport::Answer;
 
+/// What Redis says of locks that it was to renew.
+pub(crate) struct Renewed {
+    pub(crate) held: Vec<Result<(), Loss>>,
+    pub(crate) sent: Instant,
+    /// It may have executed an earlier sending, too.
+    pub(crate) repeated: bool,
+}
+
 /// The longest time for which a waiter relies on messages about a lock in a slot that migrates.
 const WHILE_ASKING: Duration = Duration::from_secs(1);
 
@@ -32,6 +40,21 @@ fn refused(reply: &Value, asking: bool) -> Result<Acquired, Error> {
     // The message of a release there may not reach a client that listens here.
     let shortened = || remaining.unwrap_or(WHILE_ASKING).min(WHILE_ASKING);
     Ok(Acquired::Refused { remaining: asking.then(shortened).or(remaining), holder })
+}
+
+/// What a renewal of so many locks was answered.
+pub(super) fn renewed(answer: Answer, many: usize) -> Result<Renewed, Error> {
+    match answer.value {
+        Value::Array(held) if held.len() == many => {
+            let held = held.iter().map(|one| match one {
+                Value::Okay => Ok(()),
+                other => Err(loss_of(other).unwrap_or(Loss::KeyGone)),
+            });
+            let (sent, repeated) = (answer.sent, answer.repeated);
+            Ok(Renewed { held: held.collect(), sent, repeated })
+        }
+        other => Err(unexpected("renew", &other)),
+    }
 }
 
 /// The holder's remaining lease, and who the holder is.

@@ -2,6 +2,7 @@
 
 use crate::acquire::Wait;
 use crate::error::{Error, ErrorKind};
+use crate::guard::Hold;
 use crate::kind::ReadWriteKind;
 
 use super::{ReadGuard, WriteGuard};
@@ -34,7 +35,7 @@ impl<K: ReadWriteKind> ReadGuard<K> {
         let lease = self.hold.lease_left()?;
         let writes = self.lock().acquire_to_write(lease, Wait::Once).await?;
         // The lock may have been free, and granted to this handle as to any other.
-        self.hold.check()?;
+        still_held(&self.hold, writes.is_some())?;
         let Some(writes) = writes else { return Ok(Err(self)) };
         // What becomes of it is of no interest: the background goes on with it.
         drop(self.unlock().await);
@@ -69,11 +70,17 @@ impl<K: ReadWriteKind> WriteGuard<K> {
         let lease = self.hold.lease_left()?;
         let reads = self.lock().acquire_to_read(lease, Wait::Once).await?;
         // The lock may have been free, and granted to this handle as to any other.
-        self.hold.check()?;
+        still_held(&self.hold, reads.is_some())?;
         let reads = reads.ok_or_else(|| self.hold.not_held())?;
         match self.unlock().await {
-            Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+            Err(error) if error.kind() == ErrorKind::Lost => Err(error.unknown()),
             Ok(()) | Err(_) => Ok(reads),
         }
     }
+}
+
+/// An error if that guard is lost. `granted` says that Redis has granted the other side, which the client gives back
+/// in the background then.
+fn still_held(hold: &Hold, granted: bool) -> Result<(), Error> {
+    hold.check().map_err(|lost| if granted { lost.unknown() } else { lost })
 }

@@ -156,10 +156,13 @@ async fn a_place_whose_request_was_lost_is_as_old_as_its_call() {
         apart().await;
         let second = waiter(&server, other.fair_lock("old")).await;
         let sent = proxy.sent("EVALSHA");
+        let clients = [far, other].map(|client| client_of(&client.fair_lock("old")));
         assert!(proxy.cut_all() > 0);
+        // At once: a request of later would move its place.
+        wait_until("both places", SOON, || queue(&server, "old").len() == 2).await;
+        assert_eq!(queue(&server, "old"), clients, "{fault:?}");
         wait_until("the second sending", SOON, || proxy.sent("EVALSHA") > sent).await;
         proxy.settled(ms(200)).await;
-        let clients = [far, other].map(|client| client_of(&client.fair_lock("old")));
         assert_eq!(queue(&server, "old"), clients, "{fault:?}");
         release(guard).await;
         take_turns(&server, [first, second]).await;

@@ -281,8 +281,8 @@ impl LockClientBuilder {
     ///
     /// From the first call on, the client connects in the background, and goes on with that if the call
     /// fails. Calls before Redis is there behave as in an outage: they return
-    /// [`Unavailable`](crate::ErrorKind::Unavailable) after the command timeout, and a call that waits
-    /// goes on waiting. What [`connect`](Self::connect) reports as its error, calls report: a password
+    /// [`Unavailable`](crate::ErrorKind::Unavailable) after the command timeout, those that would wait for a lock
+    /// included. What [`connect`](Self::connect) reports as its error, calls report: a password
     /// that is refused, say. Behind Sentinels and in a cluster they report it as `Unavailable`, and the
     /// reason is in the log.
     ///

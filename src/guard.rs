@@ -44,11 +44,13 @@ pub use multi::MultiGuard;
 ///
 /// let guard = lock.lock().await?;
 /// match guard.run_until_lost(charge()).await {
-///     Ok(receipt) => println!("{receipt}"),
+///     Ok(receipt) => {
+///         println!("{receipt}");
+///         guard.unlock().await?;
+///     }
 ///     Err(error) if error.kind() == ErrorKind::Lost => println!("stopped: {error}"),
 ///     Err(error) => return Err(error),
 /// }
-/// guard.unlock().await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -103,6 +105,9 @@ impl<T> LockGuard<T> {
     /// goes on in the background until the lease has ended. Or the client had handed the lock off, the reply to its request
     /// about that was lost, and the lock was gone when the client asked again: it cannot tell whether this hold was
     /// there to its end. A release whose reply was lost is no error: it counts as executed if the lock is gone then.
+    /// [`Server`](crate::ErrorKind::Server): Redis refused the release, because the user has lost a right, say; the client
+    /// tries again in the background.
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument): the call was outside of a runtime.
     /// [`Closed`](crate::ErrorKind::Closed): this process is a [forked
     /// child](crate::LockClient#forking), and the hold is its parent's.
     ///

@@ -47,8 +47,8 @@ pub use guards::{ReadGuard, ReadWriteGuard, WriteGuard};
 /// - readers and writers of Redisson do not see the queue. A stream of its readers can keep a writer
 ///   out. The first client in the queue hears at once of their release. Within 3.3 s hears one that became the first
 ///   because a client died, because the oldest waiter of another one left before a younger one of its own, or because a writer
-///   became a reader; and within a second (`fair_grace`) the one behind a client that has read for less than that. Redisson tells no
-///   client that its writer has become a reader.
+///   became a reader. A client that has become the first behind one that has read for less than a second (`fair_grace`) hears
+///   within that second. Redisson tells no client that its writer has become a reader.
 ///
 /// # One handle
 ///

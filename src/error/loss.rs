@@ -18,7 +18,7 @@ use std::fmt;
 ///         Some(Loss::LeaseEnded) => "Redis was out of reach, or the work took longer than its lease",
 ///         Some(Loss::KeyGone) => "who deletes keys here?",
 ///         Some(Loss::TakenOver) => "another owner is at work by now",
-///         Some(_) => "the client was shut down, or closed",
+///         Some(_) => "the client was shut down",
 ///         None => "not a loss",
 ///     }
 /// }

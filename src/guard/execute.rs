@@ -53,7 +53,7 @@ impl<T> LockGuard<T> {
     /// twice. (A server with a smaller `proto-max-bulk-len` refuses a longer word, and closes the
     /// connection.) While Redis executes it, Redis answers no one else.
     ///
-    /// While a cluster moves the slot, the node executes the commands that has the lock and all their keys: the
+    /// While a cluster moves the slot, the node that has the lock and all their keys executes the commands: the
     /// client follows `ASK` and `MOVED`, and such a node has executed nothing. As long as no node has all of
     /// them, because the keys are on both sides, or one of them does not exist yet (`TRYAGAIN`), the client
     /// asks again; by the command timeout the error is `Unavailable`, and the outcome `NotExecuted`. A

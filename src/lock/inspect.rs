@@ -69,7 +69,8 @@ impl<K: LockKind> Lock<K> {
     }
 
     /// Asks Redis what is left of the lease of the current holder; `None` if the lock is free,
-    /// [`Duration::MAX`] if another client removed the key's TTL. One round trip.
+    /// [`Duration::MAX`] if another client removed the key's TTL. One round trip; after a hand-off to this handle, it
+    /// first waits until Redis has confirmed that.
     ///
     /// A guard's own [`remaining`](crate::LockGuard::remaining) is the figure to act on.
     ///

@@ -366,3 +366,16 @@ fn the_guide_names_these_rights_and_no_others() {
         assert_eq!(named, needed);
     }
 }
+
+#[tokio::test]
+async fn a_database_of_its_own_takes_one_more_right() {
+    let server = Server::start();
+    allow(&server, None);
+    let url = format!("redis://app:pw@127.0.0.1:{}/1", server.port());
+    let connect = || LockClient::builder().url(&url).name_prefix("lock:").connect();
+    let error = soon("connecting", connect()).await.unwrap_err();
+    assert!(format!("{error:#}").contains("select"), "{error:#}");
+    server.ask::<()>(&["ACL", "SETUSER", "app", "+select"]);
+    let client = soon("connecting", connect()).await.unwrap();
+    assert!(locks(&client).await.unwrap());
+}

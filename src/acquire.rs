@@ -213,6 +213,9 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
                 until => process.bind(answer_by(until, tried)).await,
             };
             if let Some(result) = self.process_answer(tried, asked_at, &mut waiting, &mut trouble) {
+                if self.waits_again() {
+                    self.waited(&result);
+                }
                 return self.may_be_pending(result);
             }
         }
@@ -221,9 +224,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
             let granted = self.wait_for_grant(&mut waiting, limits, trouble);
             process.bind(granted).await
         };
-        if !matches!(granted, Ok(None)) || !self.goes_on() {
-            self.has_waited();
-        }
+        self.waited(&granted);
         self.may_be_pending(granted)
     }
 

@@ -79,9 +79,10 @@ async fn acquire_together(
         if granted.is_some() || !acquisition.goes_on() {
             return Ok(granted);
         }
+        let has_warned = acquisition.warn_at().is_some_and(|at| at <= clock::now());
         let granted = match acquisition.one_by_one().await {
-            // A call that waits already waits on, with empty hands.
-            Err(error) if error.kind() == ErrorKind::Unavailable => Ok(None),
+            // A call that waits already waits an outage out, with empty hands.
+            Err(error) if waits_it_out(&error, wait) => Ok(None),
             granted => granted,
         };
         if !matches!(granted, Ok(None)) {
@@ -92,12 +93,15 @@ async fn acquire_together(
             return Ok(Some(granted));
         }
         had_a_part = true;
-        let now = clock::now();
-        let has_warned = acquisition.warn_at().is_some_and(|at| at <= now);
         acquisition.stage = Stage::Again { has_warned };
-        acquisition.question.since = now;
+        acquisition.question.since = clock::now();
         refusals.store(0, Ordering::Relaxed);
     }
+}
+
+/// Whether the call goes on until the outage limit.
+fn waits_it_out(error: &Error, wait: Wait) -> bool {
+    error.kind() == ErrorKind::Unavailable && matches!(wait, Wait::Forever)
 }
 
 /// Locks that are held only until all are, or until the call gives up.
@@ -137,7 +141,7 @@ impl Acquisition<'_, All<'_>> {
 
     /// Takes the locks one after the other; `None` if one does not come in time.
     async fn one_by_one(&self) -> Result<Option<Vec<AcquiredHold>>, Error> {
-        let All { handles, .. } = self.question;
+        let All { handles, asks_for, .. } = self.question;
         let many = u32::try_from(handles.len()).unwrap_or(u32::MAX);
         // The lease of the first one must not end before the last one comes. The watchdog renews none of them: a call
         // that is not polled meanwhile keeps them no longer.
@@ -145,12 +149,17 @@ impl Acquisition<'_, All<'_>> {
         let enough = (step * many).saturating_add(self.engine.config.command_timeout);
         let lease = Lease::Fixed(whole_millis(enough.min(self.requested)));
         let mut taken = Taken { engine: self.engine, holds: Vec::new() };
-        for handle in handles {
+        for (of, handle) in handles.iter().enumerate() {
             let until = self.until().into_iter().fold(clock::now() + step, Instant::min);
             let one = One { handle, sides: None, recurs: false };
             let mut one = Acquisition::new(self.engine, one, lease, Wait::Until(until))?;
             one.stage = Stage::Part;
-            match Box::pin(one.acquire()).await.map_err(|error| taken.explain(error))? {
+            let granted = Box::pin(one.acquire()).await;
+            if granted.is_err() {
+                // The next request for all is about this one first: it holds none of the others in vain.
+                asks_for.store(of, Ordering::Relaxed);
+            }
+            match granted.map_err(|error| taken.explain(error))? {
                 Some(hold) => taken.holds.push(hold),
                 None => return Ok(None),
             }

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use crate::clock;
+use crate::error::Error;
 use crate::wait::WaitLimits;
 
 use super::{Acquisition, Question};
@@ -23,6 +24,13 @@ impl<Q: Question> Acquisition<'_, Q> {
     pub(super) fn goes_on(&self) -> bool {
         let has_time = self.until().is_none_or(|until| clock::now() < until);
         has_time && Q::is_starved(self)
+    }
+
+    /// It has waited, and has got that. Counts the call, if it ends with that.
+    pub(super) fn waited(&self, granted: &Result<Option<Q::Granted>, Error>) {
+        if !matches!(granted, Ok(None)) || !self.goes_on() {
+            self.has_waited();
+        }
     }
 
     /// The call ends, and has waited.
@@ -53,10 +61,7 @@ impl<Q: Question> Acquisition<'_, Q> {
     /// Until when the call waits for an answer: it returns within its wait, or within the command timeout if that
     /// is longer. One that gives up has a deadline of its own, and its error says what failed.
     pub(super) fn until_answer(&self, gives_up_at: Option<Instant>) -> Option<Instant> {
-        let until = self.until().filter(|_| gives_up_at.is_none())?;
-        // Nobody who waits for the locks in its hand waits for the answer about another one.
-        let in_time = self.stage == Stage::Part;
-        let answered = self.begun + self.engine.config.command_timeout;
-        Some(if in_time { until } else { until.max(answered) })
+        let until = self.until().filter(|_| gives_up_at.is_none());
+        until.map(|until| until.max(self.begun + self.engine.config.command_timeout))
     }
 }

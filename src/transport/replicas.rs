@@ -41,7 +41,10 @@ impl Router {
             let Some(node) = at.take() else { break };
             told = self.replicated_at(&node, rewrite.clone(), replicas).await;
             let Err(Some(error)) = &told else { break };
-            at = self.note_redirect(error, &address::name(&node.info())).map(|(other, _)| other);
+            at = match node.is_replaced() {
+                true => self.node_of(Some(key)),
+                false => self.note_redirect(error, &address::name(&node.info())).map(|(at, _)| at),
+            };
         }
         told
     }

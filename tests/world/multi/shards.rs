@@ -82,6 +82,38 @@ fn t8_a_call_that_waits_rides_out_a_silent_shard_and_holds_up_nobody_at_the_othe
     }
 }
 
+/// One of its locks is taken again and again, and the node of the other one has gone for good.
+#[test]
+fn t8_a_call_that_is_refused_at_one_shard_gives_up_when_another_was_silent_for_too_long() {
+    play(4, async |scene| {
+        let cluster = Cluster::new(scene);
+        let limit = 10 * SECOND;
+        let options = || cluster.builder().command_timeout(SECOND).outage_limit(limit);
+        let ((machine, client), (other, others)) =
+            (cluster.client(options()).await, cluster.client(options()).await);
+        let (well, silent) = (cluster.name_at(0, "well"), cluster.name_at(1, "silent"));
+        let (all, lock) = (client.multi_lock([&well, &silent]), others.lock(&well));
+        let busy = other.spawn(async move {
+            loop {
+                let guard = lock.lock().await.expect("its node answers");
+                sleep(ms(20)).await;
+                guard.unlock().await.expect("a release");
+            }
+        });
+        // The call begins while it is taken.
+        while !cluster.exists(&well) {
+            sleep(ms(1)).await;
+        }
+        cluster.stop(1);
+        let begun = Instant::now();
+        let call = machine.spawn(async move { all.lock().await.map(drop) });
+        let ended = timeout(2 * limit, call).await.expect("the outage limit").expect("no panic");
+        assert_eq!(ended.expect_err("no answer").kind(), ErrorKind::Unavailable);
+        assert!(begun.elapsed() >= limit, "{:?}", begun.elapsed());
+        busy.abort();
+    });
+}
+
 /// While a slot moves, Redis answers no request about several of its keys.
 #[test]
 fn t5_several_locks_of_a_slot_are_kept_while_it_moves_and_had_when_it_has_moved() {

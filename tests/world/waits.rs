@@ -66,8 +66,10 @@ fn a_wait_that_is_shorter_than_a_round_trip_ends_with_the_answer_to_the_call_bef
         let (machine, client) = scene.client(away, LockClient::builder()).await;
         scene.ask::<()>(&["HSET", NAME, "other:1", "1"]);
         let (first, second) = (client.lock(NAME), client.lock(NAME));
-        let _waits = machine.spawn(async move { first.lock().await.map(drop) });
         let begun = Instant::now();
+        let _waits = machine.spawn(async move { first.lock().await.map(drop) });
+        // It is the first in the queue.
+        sleep(ms(1)).await;
         let busy = machine.run(second.try_lock(ms(50), ms(10_000))).await.expect("an answer");
         assert!(busy.is_none());
         let took = begun.elapsed();

@@ -225,9 +225,10 @@ impl Error {
 
     /// Whether the call may succeed if it is made again later: Redis could not be reached, or did not answer
     /// in time. Look at the [`outcome`](Self::outcome), too: Redis may have executed the commands of
-    /// [`execute`](crate::LockGuard::execute) already. After [`unlock`](crate::LockGuard::unlock) there is nothing to make
-    /// again: the client goes on with the release. False for [`Lost`](ErrorKind::Lost): no second try undoes what was done under a lock that is
-    /// lost.
+    /// [`execute`](crate::LockGuard::execute) already. After [`unlock`](crate::LockGuard::unlock) there is
+    /// nothing to make again: the client goes on with the release.
+    ///
+    /// False for [`Lost`](ErrorKind::Lost): no second try undoes what was done under a lock that is lost.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.0.kind == ErrorKind::Unavailable

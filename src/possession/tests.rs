@@ -224,6 +224,24 @@ fn guards_that_are_all_lost_keep_nothing_in_redis() {
     assert!(!story.holds().holds_for(ME, story.now), "nothing is left to stand on");
 }
 
+/// Its reader had a longer lease, and has gone. Nobody answers the first request because of that.
+#[test]
+fn a_writer_asks_again_for_the_lease_that_a_reader_leaves_it() {
+    let story = Story::new();
+    story.grant(Lease::Watchdog);
+    story.holds().has_readers("us:2".into());
+    let until = story.now + HOUR;
+    assert!(story.holds().outlasts_readers(until, WATCHDOG, story.now));
+    for _ in 0..2 {
+        let pending = story.pending().expect("Redis may not have heard of it");
+        assert_eq!((pending.count, pending.lease), (1, WATCHDOG));
+        story.holds().release_sent(pending, story.now);
+    }
+    let pending = story.pending().expect("no answer came");
+    story.holds().release_confirmed(pending);
+    assert_eq!(story.pending(), None);
+}
+
 #[test]
 fn a_release_keeps_the_longest_lease_that_is_still_promised() {
     let mut story = Story::new();

@@ -274,6 +274,8 @@ async fn a_plain_lock_and_a_fair_one_of_that_name_exclude_each_other() {
     // The waiter of a plain lock is told.
     let waiting = tokio::spawn(async move { plain.lock().await.unwrap() });
     wait_until("a subscription", SOON, || setup.subscribers("mixed") == 1).await;
+    // It has asked once more by then.
+    apart().await;
     let begun = Instant::now();
     release(guard).await;
     release(soon("a message", waiting).await.unwrap()).await;

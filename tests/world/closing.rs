@@ -156,3 +156,28 @@ fn a_client_that_is_closed_while_redis_is_gone_connects_no_more() {
         });
     }
 }
+
+/// It waits for the release of its own handle, and goes on when its client is closed.
+#[test]
+fn a_call_that_waits_for_a_release_while_its_client_closes_asks_no_more() {
+    for away in [20, 100].map(ms) {
+        for step in 0..4 {
+            play(0, async |scene| {
+                let (machine, client) = scene.client(away, LockClient::builder()).await;
+                let lock = client.lock(NAME);
+                let guard = machine.run(lock.lock()).await.expect("the lock");
+                let before = scene.calls("evalsha");
+                drop(guard);
+                let call = machine.spawn(async move { lock.lock().await.map(drop) });
+                tokio::task::yield_now().await;
+                // Before the answer to the release.
+                sleep(away * step / 4).await;
+                machine.run(client.close()).await;
+                let error = call.await.expect("no panic").expect_err("it is closed");
+                assert_eq!(error.kind(), ErrorKind::Closed, "{away:?}, {step}");
+                sleep(4 * away).await;
+                assert_eq!(scene.calls("evalsha") - before, 1, "{away:?}, {step}: the release");
+            });
+        }
+    }
+}

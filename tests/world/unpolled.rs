@@ -32,6 +32,7 @@ async fn park(
 /// The hold of a fair lock that Redis grants to a client by a message, while nothing polls the call that gets it.
 struct Granted {
     machine: Machine,
+    client: LockClient,
     other: LockClient,
     lock: Arc<FairLock>,
     late: Call,
@@ -51,7 +52,7 @@ impl Granted {
         let late = park(&machine, away, lock_for(lock.clone(), lease)).await;
         guard.unlock().await.expect("a release");
         sleep(2 * away + ms(1)).await;
-        Self { machine, other, lock, late }
+        Self { machine, client, other, lock, late }
     }
 
     /// Another call of the same handle.
@@ -136,7 +137,12 @@ fn what_nested_in_a_grant_that_no_call_took_is_renewed() {
             drop(granted.late);
             sleep(2 * MINUTE).await;
             assert!(!nested.is_lost(), "{away:?}");
+            // The next hand-off is seen to, too.
+            let next = waiting_for(&granted.machine, granted.client.fair_lock(NAME));
+            sleep(8 * away + ms(100)).await;
             nested.unlock().await.expect("a release");
+            let (next, _) = next.await.expect("no panic");
+            next.unlock().await.expect("a release");
             assert!(scene.holds(NAME).is_empty());
         });
     }

@@ -125,6 +125,8 @@ fn the_last_one_gives_it_back_in_whichever_way() {
     for how in [Leave::Now, Leave::OrStay] {
         let mut readers = Readers::new();
         assert!(readers.story.give_back(readers.first).is_none());
+        let are_all = readers.story.holds().are_all(1, |_| true, readers.story.now);
+        assert!(!are_all, "another handle has a part");
         assert_eq!(readers.leaves(how), Leaves::Readers);
         let last = readers.guards.pop().unwrap();
         if how == Leave::OrStay {

@@ -83,6 +83,9 @@ fn a_streak_of_hand_offs_ends_while_others_wait_and_only_then() {
     assert_eq!(over(&story), None);
     story.now += story.config.max_handoff_time;
     assert_eq!(over(&story), Some(1));
+    // However long that is.
+    story.config.max_handoff_time = Duration::MAX;
+    assert_eq!(over(&story), None);
 }
 
 #[test]
@@ -127,6 +130,13 @@ fn a_lease_that_was_written_ahead_is_what_the_next_hold_relies_on() {
     let (_, validity) = story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
     let ends = valid_until(story.now, short);
     assert!(validity.check(story.now) <= Some(ends), "Redis ends it before that");
+    // A default one is renewed from then on.
+    let story = Story::new();
+    story.holds().granted_by_message(grace, valid_until(story.now, grace), TokenBlock::default());
+    story.prolonged(Prolong::ahead(WATCHDOG, 0), 0);
+    let (hold, _) = story.hand_off(NEXT, Lease::Watchdog).expect("a hand-off");
+    story.holds().takes(hold, WATCHDOG, story.now);
+    assert_eq!(story.holds().watched_since(NEXT), Some(story.now));
 }
 
 #[test]

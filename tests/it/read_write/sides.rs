@@ -138,6 +138,14 @@ async fn a_writer_becomes_a_reader_and_those_that_wait_to_read_come_in() {
     assert_eq!(held(&server, "config"), is("write", 1, 1));
     two.unlock().await.unwrap();
     reading.unlock().await.unwrap();
+    // A writer of its client does not come in beside it.
+    let writing = writes(&lock).await;
+    let behind = waiter(&server, client.read_write_lock("config"), writer).await;
+    let reading = soon("the change", writing.downgrade()).await.unwrap();
+    apart().await;
+    assert!(!behind.is_finished());
+    reading.unlock().await.unwrap();
+    soon("the writer", behind).await.unwrap().unlock().await.unwrap();
     let brief = lock.write_with_lease(ms(5_000)).await.unwrap().downgrade().await.unwrap();
     assert!(brief.remaining() < ms(5_000));
     brief.unlock().await.unwrap();

@@ -206,7 +206,7 @@ async fn a_reader_that_was_let_in_and_goes_on_late_is_renewed_from_then_on() {
 #[tokio::test(start_paused = true)]
 async fn a_writer_behind_readers_that_were_let_in_keeps_its_place() {
     for each_way in [1, 50].map(ms) {
-        for readers in [1, 2, 5] {
+        for (readers, late) in [(1, false), (2, false), (5, false), (2, true), (5, true)] {
             let redis = redis_at(each_way);
             let (client, other) = (redis.client(), redis.client());
             let holder = other.read_write_lock("config").write().await.unwrap();
@@ -221,8 +221,12 @@ async fn a_writer_behind_readers_that_were_let_in_keeps_its_place() {
                 sleep(each_way * 20).await;
             }
             let writer = client.read_write_lock("config");
-            let writes =
-                tokio::spawn(async move { (writer.write().await.unwrap(), Instant::now()) });
+            // A late one comes while the first reader asks, whose request does not say that.
+            let comes = each_way * if late { 23 } else { 0 };
+            let writes = tokio::spawn(async move {
+                sleep(comes).await;
+                (writer.write().await.unwrap(), Instant::now())
+            });
             sleep(each_way * 20).await;
             let released = Instant::now();
             holder.unlock().await.unwrap();

@@ -261,7 +261,7 @@ fn a_reader_that_comes_during_an_upgrade_comes_before_it_or_after_what_it_brings
                     let reads = tokio::spawn(async move {
                         sleep(comes).await;
                         let guard = noted.reads(&other, other.read().await.unwrap());
-                        sleep(ms(1)).await;
+                        sleep(away / 4).await;
                         drop(guard);
                     });
                     sleep(away).await;
@@ -274,7 +274,7 @@ fn a_reader_that_comes_during_an_upgrade_comes_before_it_or_after_what_it_brings
                         }
                         Err(error) => assert_eq!(error.kind(), ErrorKind::WouldDeadlock),
                     }
-                    timeout(4 * away + ms(20), reads).await.expect("its turn").unwrap();
+                    timeout(5 * away + ms(20), reads).await.expect("its turn").unwrap();
                     drop((reading, foreign));
                     sleep(2 * away + ms(10)).await;
                     assert_eq!(scene.keys(), [""; 0]);

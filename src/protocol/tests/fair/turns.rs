@@ -157,6 +157,9 @@ fn a_client_that_has_just_come_is_waited_for_until_it_is_subscribed() {
     assert_eq!(refusal_of(&younger).1, "", "the lock is free");
     assert!(!queue.is_granted("b:1", &since("b", 4)));
     let a = queue.listens("a");
+    // It looks again after the grace, though its client counts as alive for its term by now.
+    let (left, _) = refusal_of(&queue.acquire_as("a:2", &since("a", 9), "1"));
+    assert!((1..=GRACE).contains(&left), "{left}");
     assert!(queue.is_granted("a:1", &since("a", 9)));
     queue.acquire("a:2", &since("a", 1));
     queue.release("a:1", "a", Some(1));

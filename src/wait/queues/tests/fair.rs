@@ -377,3 +377,13 @@ fn news_that_came_late_are_news_of_then() {
     }
     assert_eq!(until(6_000, 80), ms(80));
 }
+
+#[test]
+fn a_request_ahead_of_a_hand_off_brings_the_place_of_who_is_behind() {
+    let mut world = World::new();
+    let (first, second) = (world.join(1), world.join(2));
+    assert_eq!(world.oldest(), Ok(first));
+    let names = world.names.clone();
+    let behind = world.at().bring_entry(&names, true).map(|(ticket, _)| ticket);
+    assert_eq!(behind, Ok(second));
+}

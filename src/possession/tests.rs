@@ -224,7 +224,7 @@ fn guards_that_are_all_lost_keep_nothing_in_redis() {
     assert!(!story.holds().holds_for(ME, story.now), "nothing is left to stand on");
 }
 
-/// Its reader had a longer lease, and has gone. Nobody answers the first request because of that.
+/// Its reader had a longer lease, and has gone. Redis does not answer the first request because of that.
 #[test]
 fn a_writer_asks_again_for_the_lease_that_a_reader_leaves_it() {
     let story = Story::new();

@@ -215,7 +215,7 @@ fn installs(
 }
 
 /// Whether the node is out of use, and no call waits for its connection. One may have waited when that began: the
-/// client's own tasks hear of `close` a moment after it. For a connection to a server that was replaced nobody waits.
+/// client's own tasks hear of `close` a moment after it. No call waits for a server that was replaced.
 fn is_unneeded(node: &Node, runtime_slot: &RuntimeSlot) -> bool {
     node.is_replaced() || (node.is_left() && !runtime_slot.is_awaited())
 }

@@ -34,7 +34,7 @@ pub(crate) struct Node {
     moved: signal::Sender,
     /// Whether it is out of use, except for callers that have to undo something.
     left: AtomicBool,
-    /// Whether others have its keys. Then it is of use to nobody.
+    /// Whether others have its keys. Then no call uses it any more.
     replaced: AtomicBool,
     runtime_slots: Mutex<Vec<(RuntimeId, Purpose, Arc<RuntimeSlot>)>>,
 }

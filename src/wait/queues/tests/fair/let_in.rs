@@ -85,7 +85,7 @@ fn the_head_says_at_once_that_the_first_writer_behind_it_has_come_or_left() {
     assert!(world.asks(first));
 }
 
-/// A release tells Redis that nobody waits, before the call that was let in is over. No other client is given the turn
+/// A release tells Redis that no call waits, before the call that was let in is over. No other client is given the turn
 /// by that.
 #[test]
 fn a_call_that_was_let_in_gives_its_entry_up_whatever_was_released_meanwhile() {

@@ -96,6 +96,26 @@ fn a_release_gives_a_fenced_lock_to_the_next_client_in_one_round_trip_with_its_t
     }
 }
 
+/// It gets the lock without another request.
+#[test]
+fn every_grace_that_is_accepted_is_long_enough_for_a_client_that_is_near() {
+    for grace in [10, 50, 100, 110, 150].map(ms) {
+        play(0, async |scene| {
+            let options = LockClient::builder().fair_grace(grace);
+            let [one, other] = two_clients(scene, ms(2), options).await;
+            let guard = one.fair_lock(CUT).lock().await.expect("the lock");
+            let waiting = waiter(&other).await;
+            let before = scene.calls("evalsha");
+            guard.unlock().await.expect("a release");
+            waiting.await.expect("no panic").unlock().await.expect("a release");
+            // Two releases, and the hand-off to the waiter.
+            assert!(scene.calls("evalsha") - before <= 3, "{grace:?}");
+            sleep(ms(1_000)).await;
+            assert_eq!(scene.keys(), [""; 0]);
+        });
+    }
+}
+
 fn turn<K: LockKind>(lock: Lock<K>) -> BoxFuture<'static, LockGuard<K::Token>> {
     async move { lock.lock().await.expect("a turn") }.boxed()
 }

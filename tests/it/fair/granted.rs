@@ -23,16 +23,6 @@ async fn is_granted(server: &Server, [one, other]: [&LockClient; 2], name: &str,
 }
 
 #[tokio::test]
-async fn every_grace_that_is_accepted_is_long_enough_for_a_client_that_is_near() {
-    for grace in [10, 50, 100, 110, 150] {
-        let server = Server::start();
-        let builder = || LockClient::builder().url(server.url()).fair_grace(ms(grace));
-        let (one, other) = (builder().connect().await.unwrap(), builder().connect().await.unwrap());
-        is_granted(&server, [&one, &other], "grace", &format!("a turn with {grace} ms")).await;
-    }
-}
-
-#[tokio::test]
 async fn a_lock_whose_key_is_a_brace_or_two_is_granted_as_any_other() {
     let (server, [one, other]) = clients().await;
     for name in ["{", "}", "{}", "}{", "{{", "}}", "{a", "a{", "a", "{a}", "a{b", "::"] {

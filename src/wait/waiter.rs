@@ -268,6 +268,14 @@ impl Registration<'_> {
         }
     }
 
+    /// Waits until there is a lock that was handed to it.
+    pub(crate) async fn is_handed(&self) {
+        let waiter = self.waiter();
+        while !waiter.has_yet_to_take() {
+            waiter.wake.notified().await;
+        }
+    }
+
     /// Until when to park, or why not.
     fn check(&self, limits: &WaitLimits) -> Result<Option<Instant>, Next> {
         let now = clock::now();

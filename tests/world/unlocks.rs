@@ -203,3 +203,40 @@ fn an_unlock_hears_of_its_hold_although_the_next_one_has_run_out() {
         drop(kept);
     });
 }
+
+/// It waits with a request for a nested hold until Redis has heard that the lock went to the other call of its handle.
+#[test]
+fn a_call_that_is_handed_the_lock_while_it_is_about_to_nest_takes_that() {
+    for away in [20, 100].map(ms) {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let guard = client.lock("nests").lock().await.expect("the lock");
+            let owner = guard.owner().to_owned();
+            let lock = Arc::new(client.lock("nests"));
+            let call =
+                |lock: Arc<Lock>| async move { (lock.lock().await.unwrap(), Instant::now()) };
+            let mut first = task::spawn(machine.run(call(lock.clone())).boxed());
+            assert!(first.poll().is_pending());
+            sleep(10 * away).await;
+            assert!(first.poll().is_pending());
+            let second = machine.spawn(call(lock));
+            sleep(10 * away).await;
+
+            let begun = Instant::now();
+            let unlocking = machine.spawn(guard.unlock());
+            sleep(away / 4).await;
+            let Poll::Ready((guard, _)) = first.poll() else {
+                panic!("it was not handed the lock")
+            };
+            sleep(away / 4).await;
+            guard.unlock().await.expect("a release");
+            let (guard, granted) = second.await.expect("no panic");
+            assert!(granted - begun < away, "{away:?}: it asked, after {:?}", granted - begun);
+            unlocking.await.expect("no panic").expect("a release");
+            sleep(4 * away).await;
+            assert_eq!(Vec::from_iter(scene.holds("nests")), [(owner, 1)], "{away:?}");
+            guard.unlock().await.expect("a release");
+            assert!(scene.holds("nests").is_empty());
+        });
+    }
+}

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use redis::{RedisError, Script};
+use redis::{RedisError, Value};
 
 use super::connection::batch::Reply;
 use super::error_class::{ErrorClass, classify, is_fatal, is_unknown_script};
@@ -41,44 +41,29 @@ impl Router {
         let answer = loop {
             let behind = same.is_some();
             let on = match same.take().or_else(|| self.connected(request, &retry)) {
-                Some(on) => on,
-                None => {
+                Some(on) if !on.has_to_wait() => on,
+                on => {
                     timing.begins(clock::now);
-                    match Box::pin(self.reach(request, &mut retry)).await {
-                        Ok(on) => on,
+                    match Box::pin(self.prepare(on, connection, request, &mut retry)).await {
+                        Ok(Some(on)) => on,
+                        Ok(None) => continue,
                         Err(error) => break Err(error),
                     }
                 }
             };
             *connection = Some(on.clone());
-            if on.has_to_wait() {
-                timing.begins(clock::now);
-                match Box::pin(self.clear(&on, connection, request, &mut retry)).await {
-                    Ok(true) => {}
-                    Ok(false) => continue,
-                    Err(error) => break Err(error),
-                }
-            }
             let sent = clock::now();
             timing.begins(|| sent);
             let left = request.deadline.saturating_duration_since(sent);
             if on.is_too_late(left, request.patience) {
-                let redis = self.redis(request.key, retry.cause.as_ref());
-                let message = format!("no time left to ask {redis} for {}", request.subject());
-                break Err(retry.unavailable(&message));
+                break Err(self.no_time_left(request, &mut retry));
             }
             if let Some(make) = &request.make {
                 request.cmd = make();
             }
             match self.send(&on, connection, request, retry.asking.is_some(), behind).await {
                 Reply::Answer(Ok(value)) => {
-                    on.answered(sent);
-                    self.log_answer(on.server(), sent);
-                    let asking = retry.asking.is_some();
-                    if asking {
-                        self.publish_at_source(request.key, request.publishes_on);
-                    }
-                    break Ok(Answer { value, sent, repeated: retry.repeated, asking });
+                    break Ok(self.answered(value, &on, sent, request, &retry));
                 }
                 Reply::Answer(Err(error)) => {
                     if error.code().is_some() {
@@ -152,15 +137,20 @@ impl Router {
         self.connection(&node, Purpose::Commands, deadline).await
     }
 
-    /// Waits for what has to be over before the request is sent: the request that it goes behind,
-    /// and stale connections to the same server. False if the request has to begin again.
-    async fn clear(
+    /// Waits for what has to be there, or over, before the request is sent: a connection, the request that it
+    /// goes behind, and stale connections to the same server. `None` if the request has to begin again.
+    async fn prepare(
         &self,
-        on: &Connection,
+        on: Option<Connection>,
         connection: &mut Option<Connection>,
         request: &Request<'_>,
         retry: &mut Retry,
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<Connection>, Error> {
+        let on = match on {
+            Some(on) => on,
+            None => self.reach(request, retry).await?,
+        };
+        *connection = Some(on.clone());
         let asked = clock::now();
         if let Some(entry) = &on.entry
             && clock::timeout_at(request.deadline, entry.done()).await.is_err()
@@ -168,15 +158,15 @@ impl Router {
             return Err(self.no_answer(connection, asked, request, retry));
         }
         match clock::timeout_at(request.deadline, on.close_stale()).await {
-            Ok(Ok(())) => Ok(true),
+            Ok(Ok(())) => Ok(Some(on)),
             Ok(Err(error)) => {
                 if classify(&error) == ErrorClass::ConnectionLost {
-                    self.drop_connection(on);
+                    self.drop_connection(&on);
                 }
                 let left = request.deadline.saturating_duration_since(clock::now());
                 clock::sleep(retry.backoff.next().min(left)).await;
                 retry.cause = Some(error);
-                Ok(false)
+                Ok(None)
             }
             Err(_) => Err(self.no_answer(connection, asked, request, retry)),
         }
@@ -217,24 +207,37 @@ impl Router {
         reply
     }
 
+    /// What a caller gets for the answer that came on that connection.
+    fn answered(
+        &self,
+        value: Value,
+        on: &Connection,
+        sent: Instant,
+        request: &Request<'_>,
+        retry: &Retry,
+    ) -> Answer {
+        on.answered(sent);
+        self.log_answer(on.server(), sent);
+        let asking = retry.asking.is_some();
+        if asking {
+            self.publish_at_source(request.key, request.publishes_on);
+        }
+        Answer { value, sent, repeated: retry.repeated, asking }
+    }
+
     /// Prepares the next sending after an error. Gives the connection back if the request is sent
     /// there again.
     async fn recover(
         &self,
-        mut error: RedisError,
+        error: RedisError,
         on: Connection,
         connection: &mut Option<Connection>,
         request: &mut Request<'_>,
         retry: &mut Retry,
     ) -> Result<Option<Connection>, Error> {
-        if let Some(script) = request.script
-            && is_unknown_script(&error)
-        {
-            match self.load(script, &on, connection, request, retry).await? {
-                None => return Ok(Some(on)),
-                Some(refusal) => error = refusal,
-            }
-        }
+        let Some(error) = self.load(error, &on, connection, request, retry).await? else {
+            return Ok(Some(on));
+        };
         let at_once = match retry.next_step(&error, request) {
             Step::Fail(kind) => return Err(self.refusal(kind, error, request, retry.repeated)),
             Step::Unbatch => {
@@ -249,17 +252,13 @@ impl Router {
             }
             Step::Reconnect => {
                 self.drop_connection(&on);
-                retry.repeated = true;
-                retry.asking = None;
+                (retry.repeated, retry.asking) = (true, None);
                 true
             }
             Step::Redirect { at_once } => {
                 let Some((node, for_good)) = self.note_redirect(&error, on.server()) else {
-                    return Err(nowhere_to_go(
-                        &self.redis(request.key, None),
-                        retry.repeated,
-                        error,
-                    ));
+                    let redis = self.redis(request.key, None);
+                    return Err(nowhere_to_go(&redis, retry.repeated, error));
                 };
                 retry.asking = (!for_good).then_some(node);
                 retry.redirections += 1;
@@ -311,15 +310,19 @@ impl Router {
         self.note_unavailable(request, unavailable(&message, sent, Some(error)))
     }
 
-    /// Has the server load a script that it does not know. Returns its refusal, if it refuses.
+    /// Has the server load the script, if the error is that it does not know that. Returns the error that is left:
+    /// another one, or a refusal to load it.
     async fn load(
         &self,
-        script: &'static Script,
+        error: RedisError,
         on: &Connection,
         connection: &mut Option<Connection>,
         request: &Request<'_>,
         retry: &mut Retry,
     ) -> Result<Option<RedisError>, Error> {
+        let Some(script) = request.script.filter(|_| is_unknown_script(&error)) else {
+            return Ok(Some(error));
+        };
         let asked = clock::now();
         match clock::timeout_at(request.deadline, on.load_script(script)).await {
             Ok(loaded) => Ok(loaded.err()),
@@ -340,6 +343,13 @@ impl Router {
             self.drop_connection(&silent);
         }
         self.unanswered(request, retry)
+    }
+
+    /// No answer could come by the deadline: it was not sent this time.
+    fn no_time_left(&self, request: &Request<'_>, retry: &mut Retry) -> Error {
+        let redis = self.redis(request.key, retry.cause.as_ref());
+        let message = format!("no time left to ask {redis} for {}", request.subject());
+        retry.unavailable(&message)
     }
 
     fn unanswered(&self, request: &Request<'_>, retry: &mut Retry) -> Error {

@@ -62,19 +62,21 @@ pub(super) fn tables(lua: &Lua, slot: &Slot, version: Version) -> mlua::Result<(
     let core = slot.clone();
     let random = lua.create_function(move |_, (low, high): (Option<f64>, Option<f64>)| {
         let fraction = (core.lock().random() >> 11) as f64 / (1_u64 << 53) as f64;
-        let (low, high) = match (low, high) {
-            (None, _) => return Ok(fraction),
-            (Some(high), None) => (1.0, high),
-            (Some(low), Some(high)) => (low, high),
-        };
-        if low > high {
-            return Err(fail("interval is empty"));
-        }
-        Ok((fraction * (high - low + 1.0)).floor() + low)
+        drawn(fraction, low, high).ok_or_else(|| fail("interval is empty"))
     })?;
     math.set("random", random)?;
     math.set("randomseed", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
     Ok((redis, math))
+}
+
+/// The whole number at that fraction of an interval, or the fraction without one. `None` if the interval is empty.
+fn drawn(fraction: f64, low: Option<f64>, high: Option<f64>) -> Option<f64> {
+    let (low, high) = match (low, high) {
+        (None, _) => return Some(fraction),
+        (Some(high), None) => (1.0, high),
+        (Some(low), Some(high)) => (low, high),
+    };
+    if low > high { None } else { Some((fraction * (high - low + 1.0)).floor() + low) }
 }
 
 fn text(value: Option<&Value>) -> Vec<u8> {

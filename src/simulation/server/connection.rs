@@ -73,8 +73,13 @@ fn hello(call: &mut Call<'_>) -> Answer {
     if let Some(resp3) = resp3 {
         call.core.client(client).resp3 = resp3;
     }
+    Ok(greeting(call))
+}
+
+/// What a server says of itself.
+fn greeting(call: &mut Call<'_>) -> Reply {
     let text = |text: &str| Reply::bulk(text.as_bytes());
-    let version = call.version();
+    let (client, version) = (call.client, call.version());
     let (id, resp3) = (call.core.client(client).id, call.core.client(client).resp3);
     let mode = call.core.mode();
     let role = if call.core.is_replica() { "replica" } else { "master" };
@@ -92,7 +97,7 @@ fn hello(call: &mut Call<'_>) -> Answer {
         Version::Valkey91 => module("lua", "lua"),
         _ => Reply::Array(Vec::new()),
     };
-    Ok(Reply::Map(vec![
+    Reply::Map(vec![
         (text("server"), text(version.name())),
         (text("version"), text(version.own())),
         (text("proto"), Reply::Int(if resp3 { 3 } else { 2 })),
@@ -100,7 +105,7 @@ fn hello(call: &mut Call<'_>) -> Answer {
         (text("mode"), text(mode)),
         (text("role"), text(role)),
         (text("modules"), modules),
-    ]))
+    ])
 }
 
 fn ping(call: &mut Call<'_>) -> Answer {

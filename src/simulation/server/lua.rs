@@ -121,20 +121,8 @@ fn call(lua: &Lua, slot: &Mutex<Core>, args: MultiValue, raises: bool) -> mlua::
     let old = core.version() == Version::Redis62;
     let refused =
         |text: &str| Err(Failure::from(if old { text.to_owned() } else { format!("ERR {text}") }));
-    let reply = if words.is_empty() {
-        let of_what = match core.version() {
-            Version::Redis62 => "redis.call()",
-            Version::Valkey91 => "this call",
-            _ => "this redis lib call",
-        };
-        refused(&format!("Please specify at least one argument for {of_what}"))
-    } else if !is_readable {
-        let whose = match core.version() {
-            Version::Redis62 => "Lua redis() command",
-            Version::Valkey91 => "Command",
-            _ => "Lua redis lib command",
-        };
-        refused(&format!("{whose} arguments must be strings or integers"))
+    let reply = if words.is_empty() || !is_readable {
+        refused(&no_command(words.is_empty(), core.version()))
     } else {
         dispatch::request_of_script(&mut core, &words)
     };
@@ -155,6 +143,20 @@ fn call(lua: &Lua, slot: &Mutex<Core>, args: MultiValue, raises: bool) -> mlua::
         return Err(mlua::Error::external(Raised(error)));
     }
     error_table(lua, &error).map(Value::Table)
+}
+
+/// Why the arguments are no command: there are none, or one of them is no word.
+fn no_command(is_empty: bool, version: Version) -> String {
+    let (of_what, whose) = match version {
+        Version::Redis62 => ("redis.call()", "Lua redis() command"),
+        Version::Valkey91 => ("this call", "Command"),
+        _ => ("this redis lib call", "Lua redis lib command"),
+    };
+    if is_empty {
+        format!("Please specify at least one argument for {of_what}")
+    } else {
+        format!("{whose} arguments must be strings or integers")
+    }
 }
 
 /// A number as an argument of a command.

@@ -48,17 +48,13 @@ enum By {
     Score,
 }
 
+/// The options of `ZADD`.
+const OPTIONS: [&str; 6] = ["nx", "xx", "gt", "lt", "ch", "incr"];
+
 fn zadd(call: &mut Call<'_>) -> Answer {
-    let mut flags = Vec::new();
-    let mut at = 2;
-    while at < call.many() {
-        let option = call.option(at);
-        if !["nx", "xx", "gt", "lt", "ch", "incr"].contains(&&*option) {
-            break;
-        }
-        flags.push(option);
-        at += 1;
-    }
+    let options = (2..call.many()).map(|at| call.option(at));
+    let flags: Vec<String> = options.take_while(|one| OPTIONS.contains(&&**one)).collect();
+    let at = 2 + flags.len();
     let has = |flag: &str| flags.iter().any(|one| one == flag);
     let (nx, xx, gt, lt, incr) = (has("nx"), has("xx"), has("gt"), has("lt"), has("incr"));
     let rest = &call.args[at..];
@@ -114,8 +110,7 @@ fn zadd(call: &mut Call<'_>) -> Answer {
 }
 
 fn zincrby(call: &mut Call<'_>) -> Answer {
-    let options = ["nx", "xx", "gt", "lt", "ch", "incr"];
-    if options.contains(&&*call.option(2)) {
+    if OPTIONS.contains(&&*call.option(2)) {
         return Err(SYNTAX);
     }
     let by = call.float(2)?;

@@ -49,9 +49,7 @@ impl User {
         table: &'static [Command],
         version: Version,
     ) -> Result<(), &'static str> {
-        const WORDS: &str = "Syntax error";
         let text = String::from_utf8_lossy(rule).into_owned();
-        let rest = rule.get(1..).unwrap_or_default();
         match text.to_ascii_lowercase().as_str() {
             "" => {}
             "on" => self.is_on = true,
@@ -71,44 +69,54 @@ impl User {
             "allcommands" => self.commands("+@all", table, version)?,
             "nocommands" => self.commands("-@all", table, version)?,
             "reset" => *self = Self::new(version == Version::Redis62),
-            _ => match rule.first() {
-                Some(b'>') => {
-                    self.passwords.insert(String::from_utf8_lossy(rest).into_owned());
-                    self.needs_no_password = false;
-                }
-                Some(b'<') => {
-                    if !self.passwords.remove(&*String::from_utf8_lossy(rest)) {
-                        return Err(
-                            "The password you are trying to remove from the user does not exist",
-                        );
-                    }
-                }
-                Some(b'~') => self.key(rest, true, true)?,
-                Some(b'%') if version > Version::Redis62 => {
-                    let at = rest.iter().position(|byte| *byte == b'~').ok_or(WORDS)?;
-                    let may = |letter: u8| rest[..at].to_ascii_uppercase().contains(&letter);
-                    if !may(b'R') && !may(b'W') {
-                        return Err(WORDS);
-                    }
-                    self.key(&rest[at + 1..], may(b'R'), may(b'W'))?;
-                }
-                Some(b'&') => {
-                    if self.channels.iter().any(|channel| channel == b"*") {
-                        return Err(
-                            "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have any effect. Try 'resetchannels' to start with an empty list of channels",
-                        );
-                    }
-                    self.channels.push(rest.to_vec());
-                }
-                Some(b'+' | b'-') => self.commands(&text, table, version)?,
-                _ => return Err(WORDS),
-            },
+            _ if rule.starts_with(b"+") || rule.starts_with(b"-") => {
+                self.commands(&text, table, version)?;
+            }
+            _ => self.apply_sign(rule, version)?,
         }
         let has = |pattern: &[u8]| pattern == b"*";
         self.is_free =
             table.iter().all(|one| one.is(CONTAINER) || self.commands.contains(one.name))
                 && self.keys.iter().any(|(pattern, read, write)| has(pattern) && *read && *write)
                 && self.channels.iter().any(|channel| has(channel));
+        Ok(())
+    }
+
+    /// A rule that is a sign, and what to add or to remove behind it.
+    fn apply_sign(&mut self, rule: &[u8], version: Version) -> Result<(), &'static str> {
+        const WORDS: &str = "Syntax error";
+        let (sign, rest) = rule.split_first().ok_or(WORDS)?;
+        match sign {
+            b'>' => {
+                self.passwords.insert(String::from_utf8_lossy(rest).into_owned());
+                self.needs_no_password = false;
+            }
+            b'<' => {
+                if !self.passwords.remove(&*String::from_utf8_lossy(rest)) {
+                    return Err(
+                        "The password you are trying to remove from the user does not exist",
+                    );
+                }
+            }
+            b'~' => self.key(rest, true, true)?,
+            b'%' if version > Version::Redis62 => {
+                let at = rest.iter().position(|byte| *byte == b'~').ok_or(WORDS)?;
+                let may = |letter: u8| rest[..at].to_ascii_uppercase().contains(&letter);
+                if !may(b'R') && !may(b'W') {
+                    return Err(WORDS);
+                }
+                self.key(&rest[at + 1..], may(b'R'), may(b'W'))?;
+            }
+            b'&' => {
+                if self.channels.iter().any(|channel| channel == b"*") {
+                    return Err(
+                        "Adding a pattern after the * pattern (or the 'allchannels' flag) is not valid and does not have any effect. Try 'resetchannels' to start with an empty list of channels",
+                    );
+                }
+                self.channels.push(rest.to_vec());
+            }
+            _ => return Err(WORDS),
+        }
         Ok(())
     }
 

@@ -230,15 +230,11 @@ async fn send_release(
         let terms = Terms { count: pending.count, lease: pending.lease, tokens: 0 };
         call.release(names, id, terms, pending.drawn, (entry, readers.as_deref())).await
     };
-    let (released, repeated) = match answer {
-        Err(error) => {
-            if error.outcome() == Outcome::NotExecuted {
-                possession.holds.lock().release_not_executed(pending, sent_before);
-            }
-            return Err(error);
+    let (released, repeated) = answer.inspect_err(|error| {
+        if error.outcome() == Outcome::NotExecuted {
+            possession.holds.lock().release_not_executed(pending, sent_before);
         }
-        Ok(answer) => answer,
-    };
+    })?;
     if released != Released::CountLowered {
         handoffs.freed(possession, released.receivers(), server, call.router);
     }
@@ -259,8 +255,7 @@ async fn send_release(
         None => {}
     }
     // The request that gave up the place of that waiter may have been faster than this one.
-    let may_stay = brings || gone.is_some() && entry.is_some();
-    let leaves = may_stay && handoffs.waiters.has_left(names);
+    let leaves = (brings || gone.is_some() && entry.is_some()) && handoffs.waiters.has_left(names);
     let (now, timeout) = (clock::now(), handoffs.config.watchdog_timeout);
     let kept = kept.filter(|(writer, until)| {
         confirmed && writer.holds.lock().outlasts_readers(*until, timeout, now)

@@ -12,13 +12,14 @@
 //!    counts: [`KnownGrants`] knows a grant for as long as Redis keeps one that no call takes. A call that takes it may
 //!    keep the lock for longer, so the registry knows it while its possession lives and while its key stays.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::clock;
 use crate::config::QUEUE_TERM;
 use crate::handoff::{HandedOff, Handoffs};
 use crate::host::HashMap;
-use crate::possession::{LEAST, Prolong};
+use crate::possession::{LEAST, Possession, Prolong};
 use crate::protocol::{Call, Grant};
 use crate::sweep::Sweep;
 use crate::transport::Router;
@@ -60,9 +61,7 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
     let mut settles = false;
     let release = |settles: bool| {
         let mut jobs = vec![Job::Release(BackgroundRelease::new(possession.clone(), None, lease))];
-        if settles {
-            jobs.push(Job::Settle(possession.clone()));
-        }
+        jobs.extend(settles.then(|| Job::Settle(possession.clone())));
         jobs
     };
     let Some(until) = until else { return release(settles) };
@@ -80,40 +79,52 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
         let tokens = if has_tokens { 0 } else { waiters.tokens_wanted(names) };
         let first = tokens > 0 || until < now + LEAST.max(2 * lease / 3);
         if first && let Some(lease) = waiters.next_lease(names) {
-            let prolong = Prolong::ahead(lease, tokens);
-            let mut call = Call::new(router, now + handoffs.config.command_timeout);
-            let permit = possession.permit().await;
-            match handoffs.prolong(&mut call, &possession, prolong).await {
-                Ok(Ok(prolonged)) => handoffs.prolonged(&possession, prolong, prolonged, now),
-                Ok(Err(_)) | Err(_) => {
-                    call.abandon();
-                    drop(permit);
-                    waiters.ask_now(names);
-                    return release(settles);
-                }
+            let ahead = Prolong::ahead(lease, tokens);
+            if !hears_ahead(ahead, router, handoffs, &possession, now).await {
+                waiters.ask_now(names);
+                return release(settles);
             }
         }
         let handed_off = handoffs.hand_off(&possession, None, &mut None);
-        if let Some(HandedOff { waiter, declined: None, settle }) = &handed_off {
-            if first || taken(handoffs, waiter, until).await {
-                return vec![Job::Settle(possession)];
+        match handed_off {
+            Some(HandedOff { declined: Some(granted), settle, .. }) => {
+                settles |= settle;
+                possession.holds.lock().give_back(granted.hold);
             }
-            // The waiter may have asked meanwhile.
-            let mut jobs = release(settles | settle);
-            jobs.push(Job::Leave(names.clone(), Some(possession.clone())));
-            return jobs;
+            Some(HandedOff { waiter, settle, .. }) => {
+                if first || taken(handoffs, &waiter, until).await {
+                    return vec![Job::Settle(possession)];
+                }
+                // The waiter may have asked meanwhile.
+                let mut jobs = release(settles | settle);
+                jobs.push(Job::Leave(names.clone(), Some(possession.clone())));
+                return jobs;
+            }
+            None if waiters.head_asks(names) => {
+                // Redis refuses that head: another owner has the lock.
+                let _ = clock::timeout_at(until, progress).await;
+            }
+            None => return release(settles),
         }
-        if let Some(HandedOff { declined: Some(granted), settle, .. }) = handed_off {
-            settles |= settle;
-            possession.holds.lock().give_back(granted.hold);
-            continue;
-        }
-        if !waiters.head_asks(names) {
-            return release(settles);
-        }
-        // Redis refuses that head: another owner has the lock.
-        let _ = clock::timeout_at(until, progress).await;
     }
+}
+
+/// Has Redis hear of the waiter before that has the lock. False if it may not have heard.
+async fn hears_ahead(
+    ahead: Prolong,
+    router: &Router,
+    handoffs: &Handoffs,
+    possession: &Arc<Possession>,
+    now: Instant,
+) -> bool {
+    let mut call = Call::new(router, now + handoffs.config.command_timeout);
+    let _permit = possession.permit().await;
+    let Ok(Ok(prolonged)) = handoffs.prolong(&mut call, possession, ahead).await else {
+        call.abandon();
+        return false;
+    };
+    handoffs.prolonged(possession, ahead, prolonged, now);
+    true
 }
 
 /// Waits until the waiter has taken the lock, or left. False if the grant ends before.

@@ -108,18 +108,7 @@ impl Supervisor {
     /// `None` if the supervisor has to end.
     async fn connect(&self) -> Option<Connection> {
         loop {
-            let (router, node, runtime_slot) = self.all()?;
-            let not_before = runtime_slot.not_before(router.dialer.longest_pause);
-            let mut moves = node.moves();
-            drop((router, node, runtime_slot));
-            if let Some(at) = not_before {
-                tokio::select! {
-                    biased;
-                    () = clock::sleep_until(at) => {}
-                    // What happened at another server says nothing about this one.
-                    () = moves.changed() => {}
-                }
-            }
+            self.pause().await?;
             let (router, node, runtime_slot) = self.all()?;
             // Before it looks whether the node is of use, and where it is.
             let mut moves = node.moves();
@@ -172,6 +161,23 @@ impl Supervisor {
                 return None;
             }
         }
+    }
+
+    /// Waits until the next dial may begin. `None` if the supervisor has to end.
+    async fn pause(&self) -> Option<()> {
+        let (router, node, runtime_slot) = self.all()?;
+        let not_before = runtime_slot.not_before(router.dialer.longest_pause);
+        let mut moves = node.moves();
+        drop((router, node, runtime_slot));
+        if let Some(at) = not_before {
+            tokio::select! {
+                biased;
+                () = clock::sleep_until(at) => {}
+                // What happened at another server says nothing about this one.
+                () = moves.changed() => {}
+            }
+        }
+        Some(())
     }
 
     fn all(&self) -> Option<(Arc<Router>, Arc<Node>, Arc<RuntimeSlot>)> {

@@ -1,17 +1,17 @@
 //! Keeps the subscriptions of a client as its queues want them, and passes on what comes on them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_stream::{StreamExt, wrappers::UnboundedReceiverStream};
 
 use crate::clock;
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 use crate::host::here;
 use crate::protocol::Grant;
-use crate::transport::{Node, Push, Router, Subscribed, unconfirmed};
+use crate::transport::{Connection, Node, Push, Router, Subscribed, unconfirmed};
 
 use super::refused::Refused;
 use super::subscriptions::Plan;
@@ -92,24 +92,14 @@ impl Waiters {
                 continue;
             }
             let asked_at = clock::now();
-            let Plan { subscribe, unsubscribe } = self.queues.lock().at(asked_at).plan(on, mine);
-            if subscribe.is_empty() && unsubscribe.is_empty() {
+            let plan = self.queues.lock().at(asked_at).plan(on, mine);
+            if plan == Plan::default() {
                 continue;
             }
-            let deadline = asked_at + patience;
-            let Subscribed { confirmed, forbidden, error } =
-                router.resubscribe(&connection, &subscribe, &unsubscribe, deadline).await;
-            self.subscribed(&confirmed, on);
-            let others = unconfirmed(&subscribe, &confirmed);
-            if !others.is_empty() {
-                self.not_subscribed(&others, on);
-                // Another server may be responsible for them by now.
-                self.changed.notify_waiters();
-            }
-            let Some(error) = error else { continue };
+            let failed = self.subscribe(router, &connection, plan, asked_at + patience).await;
+            let Some((error, forbidden, waits)) = failed else { continue };
             let is_first = !forbidden.is_empty() && !std::mem::replace(&mut reported, true);
             router.events.subscription_failed(&error, is_first);
-            let waits = forbidden.len() < others.len() || error.kind() == ErrorKind::Unavailable;
             // Redis answers requests, even if it does not subscribe these channels.
             self.change(|queues| {
                 forbidden.iter().for_each(|channel| queues.record_answer_on(channel, asked_at));
@@ -121,6 +111,29 @@ impl Waiters {
                 clock::sleep(SUBSCRIBE_SOON).await;
             }
         }
+    }
+
+    /// Has the server carry out that plan. If it fails, returns why, what the server forbids, and whether to ask soon
+    /// for something else.
+    async fn subscribe(
+        &self,
+        router: &Router,
+        connection: &Connection,
+        Plan { subscribe, unsubscribe }: Plan,
+        deadline: Instant,
+    ) -> Option<(Error, Vec<Arc<str>>, bool)> {
+        let Subscribed { confirmed, forbidden, error } =
+            router.resubscribe(connection, &subscribe, &unsubscribe, deadline).await;
+        self.subscribed(&confirmed, connection.number());
+        let others = unconfirmed(&subscribe, &confirmed);
+        if !others.is_empty() {
+            self.not_subscribed(&others, connection.number());
+            // Another server may be responsible for them by now.
+            self.changed.notify_waiters();
+        }
+        let error = error?;
+        let waits = forbidden.len() < others.len() || error.kind() == ErrorKind::Unavailable;
+        Some((error, forbidden, waits))
     }
 
     /// Completes when the client closes.

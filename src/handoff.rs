@@ -85,12 +85,12 @@ impl Handoffs {
 
     /// Hands off a lock whose last guard has just been given back. `None` if no waiter can take it, or if
     /// another client has its turn: then the caller must release it. `permit` is that of the possession, if
-    /// the caller has it. Takes `confirm`, to confirm that the hold was there to its end.
+    /// the caller has it. Redis confirms later that the hold was there to its end, for `confirm`.
     pub(crate) fn hand_off(
         &self,
         possession: &Arc<Possession>,
         permit: Option<&Permit>,
-        confirm: &mut Option<Confirm>,
+        confirm: Option<Confirm>,
     ) -> Option<HandedOff> {
         let names = &possession.names;
         if self.config.max_handoffs == 0 || !self.waiters.has_next_waiter(names) {

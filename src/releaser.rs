@@ -96,7 +96,7 @@ impl Releaser {
         if leaves == Leaves::Readers {
             return;
         }
-        if !self.hand_off(possession, None, &mut None) {
+        if !self.hand_off(possession, None, None) {
             // If the permit is free, this takes it now, so that a `lock` that follows at once comes
             // after the release.
             let permit = possession.try_permit();
@@ -122,7 +122,7 @@ impl Releaser {
         &self,
         possession: &Arc<Possession>,
         permit: Option<&Permit>,
-        confirm: &mut Option<Confirm>,
+        confirm: Option<Confirm>,
     ) -> bool {
         hand_off(&self.handoffs, possession, permit, confirm, |job| {
             // It fails only when the client's thread has ended. Then the lease ends the hold, and
@@ -159,12 +159,12 @@ fn hand_off(
     handoffs: &Handoffs,
     possession: &Arc<Possession>,
     permit: Option<&Permit>,
-    confirm: &mut Option<Confirm>,
+    mut confirm: Option<Confirm>,
     mut then: impl FnMut(Job),
 ) -> bool {
     let mut declined: Option<AcquiredHold> = None;
     loop {
-        let Some(handed_off) = handoffs.hand_off(possession, permit, confirm) else {
+        let Some(handed_off) = handoffs.hand_off(possession, permit, confirm.take()) else {
             let Some(declined) = declined else { return false };
             let lease = declined.longest_lease();
             then(Job::Release(BackgroundRelease::new(possession.clone(), None, lease)));
@@ -310,7 +310,7 @@ async fn release_in_background(
     // The undo of a request that may still be on its way goes behind it, on its connection.
     let settled = release.connection.is_none() && !release.unanswered;
     let mut jobs = Vec::new();
-    if settled && hand_off(handoffs, possession, Some(&permit), &mut None, |job| jobs.push(job)) {
+    if settled && hand_off(handoffs, possession, Some(&permit), None, |job| jobs.push(job)) {
         return jobs;
     }
     let now = clock::now();

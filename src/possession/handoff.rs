@@ -126,7 +126,7 @@ impl Possession {
         &self,
         to: HandOff,
         has_permit: bool,
-        confirm: &mut Option<Confirm>,
+        confirm: Option<Confirm>,
         config: &Config,
         now: Instant,
     ) -> Option<HandedOff> {
@@ -192,7 +192,7 @@ impl HoldState {
     fn hand_off(
         &mut self,
         HandOff { to, lease, requested, needs_token, in_queue }: HandOff,
-        confirm: &mut Option<Confirm>,
+        confirm: Option<Confirm>,
         config: &Config,
         now: Instant,
     ) -> Option<HandedOff> {
@@ -225,7 +225,7 @@ impl HoldState {
         handed.place_unsaid |= in_queue && !ahead;
         handed.unwritten =
             changes.then_some(Unwritten { hold: hold.0, lease: requested, until: own });
-        handed.confirms.extend(confirm.take());
+        handed.confirms.extend(confirm);
         let settle = !std::mem::replace(&mut handed.settling, true);
         Some(HandedOff { hold, settle })
     }

@@ -85,8 +85,7 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
                 return release(settles);
             }
         }
-        let handed_off = handoffs.hand_off(&possession, None, &mut None);
-        match handed_off {
+        match handoffs.hand_off(&possession, None, None) {
             Some(HandedOff { declined: Some(granted), settle, .. }) => {
                 settles |= settle;
                 possession.holds.lock().give_back(granted.hold);

@@ -105,7 +105,7 @@ async fn first_waiter_leaves() {
         _ => None,
     });
     let possession = possession.expect("no waiter has the lock");
-    let handed = hand_off(&handoffs, &possession, None, &mut None, |job| jobs.push(job));
+    let handed = hand_off(&handoffs, &possession, None, None, |job| jobs.push(job));
     let settles = jobs.iter().any(|job| matches!(job, Job::Settle(_)));
     if let Some(granted) = next.leave().0 {
         possession.holds.lock().give_back(granted.hold);

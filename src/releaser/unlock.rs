@@ -107,7 +107,7 @@ impl<'a> Unlock<'a> {
             return None;
         }
         let (confirm, confirmation) = oneshot::channel();
-        let handed_off = releaser.hand_off(possession, permit.as_ref(), &mut Some(confirm));
+        let handed_off = releaser.hand_off(possession, permit.as_ref(), Some(confirm));
         handed_off.then(|| {
             self.session.ends();
             confirmation

@@ -194,7 +194,7 @@ impl Stage {
         if on_its_way {
             self.redis.lock().acquire(&possession.id, MILLIS, 1, 0);
         }
-        if on_its_way || !self.hand_off(possession, Some(&permit), &mut None) {
+        if on_its_way || !self.hand_off(possession, Some(&permit), None) {
             self.pay(possession).await;
         }
     }
@@ -243,13 +243,14 @@ impl Stage {
         &self,
         possession: &Arc<Possession>,
         permit: Option<&Permit>,
-        confirm: &mut Option<Confirm>,
+        mut confirm: Option<Confirm>,
     ) -> bool {
         let mut declined = false;
         // Before the next holder can look.
         let _job = Owed::new(&self.owed);
         loop {
-            let Some(handed_off) = self.handoffs.hand_off(possession, permit, confirm) else {
+            let Some(handed_off) = self.handoffs.hand_off(possession, permit, confirm.take())
+            else {
                 if declined {
                     let possession = possession.clone();
                     self.job(Job::Pay { possession, permit: None, on_its_way: false });
@@ -271,7 +272,7 @@ impl Stage {
     /// As a dropped guard does it.
     fn give_back(&self, possession: &Arc<Possession>, hold: HoldId) {
         possession.holds.lock().give_back(hold);
-        if !self.hand_off(possession, None, &mut None) {
+        if !self.hand_off(possession, None, None) {
             let permit = possession.try_permit();
             self.job(Job::Pay { possession: possession.clone(), permit, on_its_way: false });
         }

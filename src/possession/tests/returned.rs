@@ -71,7 +71,7 @@ fn who_awaits_the_answer_to_a_request_does_not_hear_of_a_loss_beside_it() {
     let (hold, _awaited) = story.grant(HOUR.into());
     story.give_back(hold);
     let (confirm, mut confirmation) = oneshot::channel();
-    story.try_hand_off(NEXT, HOUR.into(), false, &mut Some(confirm)).expect("a hand-off");
+    story.try_hand_off(NEXT, HOUR.into(), false, Some(confirm)).expect("a hand-off");
     let permit = story.possession.try_permit().expect("the permit");
     let prolong = story.prolong().expect("a lease");
     assert_eq!(story.lose(FoundBy::Renewal), Some(true));
@@ -85,7 +85,7 @@ fn who_awaits_a_confirmation_of_a_lock_with_no_guard_has_it_from_its_release_or_
 {
     let story = Story::given_back(HOUR.into());
     let (confirm, _confirmation) = oneshot::channel();
-    let handed = story.try_hand_off(NEXT, HOUR.into(), false, &mut Some(confirm));
+    let handed = story.try_hand_off(NEXT, HOUR.into(), false, Some(confirm));
     story.give_back(handed.expect("a hand-off").hold.0);
     assert!(story.prolong().is_none(), "its release says it");
     assert!(story.holds().take_confirms_of_lost().is_empty());

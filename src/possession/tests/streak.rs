@@ -26,12 +26,12 @@ fn each_holder_has_the_next_token_and_none_is_given_twice() {
         story.give_back(hold);
     }
     let next = |to| {
-        let handed = story.try_hand_off(to, Lease::Watchdog, true, &mut None)?;
+        let handed = story.try_hand_off(to, Lease::Watchdog, true, None)?;
         story.give_back(handed.hold.0);
         handed.hold.2
     };
     assert_eq!(next(NEXT), Some(token(11)));
-    let handed = story.try_hand_off(LAST, Lease::Watchdog, true, &mut None).expect("the last");
+    let handed = story.try_hand_off(LAST, Lease::Watchdog, true, None).expect("the last");
     let prolong = story.holds().prolong(&story.config, 64, story.now).expect("more tokens");
     assert_eq!((handed.hold.2, prolong.tokens), (Some(token(12)), 64));
     story.give_back(handed.hold.0);
@@ -148,7 +148,7 @@ fn a_release_says_once_which_tokens_no_holder_got() {
     let drawn = |pending: Option<PendingRelease>| pending.expect("a release").drawn;
     let ahead = |pending| drawn(pending).expect("a fenced lock").ahead();
     assert_eq!(ahead(story.give_back(granted.0)), Some((token(10), token(12))));
-    let handed = story.try_hand_off(NEXT, Lease::Watchdog, true, &mut None).expect("a hand-off");
+    let handed = story.try_hand_off(NEXT, Lease::Watchdog, true, None).expect("a hand-off");
     let pending = story.give_back(handed.hold.0).expect("a release");
     assert_eq!(ahead(Some(pending)), Some((token(11), token(12))));
     story.holds().release_confirmed(pending);

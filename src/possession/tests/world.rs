@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::*;
 use crate::error::Error;
@@ -321,14 +321,15 @@ impl World {
     fn hand_off(&mut self, to: HandleId, lease: Lease, confirms: bool, in_queue: bool) {
         let requested = lease.checked(WATCHDOG).unwrap();
         let own = valid_until(self.now, requested);
-        let (confirm, confirmation) = oneshot::channel();
-        let mut confirm = confirms.then_some(confirm);
+        let (confirm, mut confirmation) = oneshot::channel();
+        let confirm = confirms.then_some(confirm);
         let to_next = HandOff { to, lease, requested, needs_token: false, in_queue };
-        let handed = self.possession.hand_off(to_next, false, &mut confirm, &self.config, self.now);
+        let handed = self.possession.hand_off(to_next, false, confirm, &self.config, self.now);
         let Some(handed) = handed else { return };
         assert!(self.guards.is_empty(), "two handles are inside");
         if confirms {
-            assert!(confirm.is_none(), "somebody is never told");
+            let waits = confirmation.try_recv().is_err_and(|none| none == TryRecvError::Empty);
+            assert!(waits, "somebody is never told");
             self.awaits.push(Awaits { confirmation, asked: false });
         }
         assert!(handed.settle || self.settling, "nobody sees to it");

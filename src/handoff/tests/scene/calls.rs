@@ -143,17 +143,17 @@ impl Guard<'_> {
         let mut session =
             PossessionSession { stage, possession: &possession, permit: None, on_its_way: false };
         let counts = possession.holds.lock().give_back(hold);
-        let (confirm, confirmation): (_, Confirmation) = oneshot::channel();
-        let mut confirm = Some(confirm);
-        let mut handed_off = counts && stage.hand_off(&possession, None, &mut confirm);
-        if !handed_off {
+        let hand_off = |permit: Option<&Permit>| {
+            let (confirm, confirmation): (_, Confirmation) = oneshot::channel();
+            let handed_off = counts && stage.hand_off(&possession, permit, Some(confirm));
+            handed_off.then_some(confirmation)
+        };
+        let mut handed_off = hand_off(None);
+        if handed_off.is_none() {
             session.permit = Some(possession.permit().await);
-            handed_off =
-                counts && stage.hand_off(&possession, session.permit.as_ref(), &mut confirm);
+            handed_off = hand_off(session.permit.as_ref());
         }
-        if !handed_off {
-            return stage.pay(&possession).await;
-        }
+        let Some(confirmation) = handed_off else { return stage.pay(&possession).await };
         // The client's thread needs the permit, and nothing is left to undo.
         session.permit = None;
         std::mem::forget(session);

@@ -28,7 +28,7 @@ use crate::possession::{AcquiredHold, Confirm, FoundBy, Permit, Possession, Poss
 use crate::protocol::{Call, Prolonged, Terms};
 use crate::released::ReleasedNames;
 use crate::transport::Router;
-use crate::wait::{Effects, Waiter, Waiters};
+use crate::wait::{Waiter, Waiters};
 
 mod gather;
 mod releases;
@@ -102,8 +102,7 @@ impl Handoffs {
             holds.hands_off_until(now)?;
             (holds.streak(now), holds.key_left(now))
         };
-        if let Some(effects) = self.turn_ends(possession, now) {
-            self.waiters.run(effects);
+        if self.turn_ends(possession, now) {
             return None;
         }
         let longest = self.config.command_timeout.saturating_add(LONGEST_PAUSE);
@@ -127,16 +126,15 @@ impl Handoffs {
         Some(HandedOff { settle, waiter, declined })
     }
 
-    /// Whether it is the turn of other clients, so that this one has to release the lock. Returns
-    /// which waiter the caller has to wake then.
-    fn turn_ends(&self, possession: &Possession, now: Instant) -> Option<Effects<Waiter>> {
-        if possession.names.is_in_order() {
+    /// Whether it is the turn of other clients, so that this one has to release the lock.
+    fn turn_ends(&self, possession: &Possession, now: Instant) -> bool {
+        let names = &possession.names;
+        if names.is_in_order() {
             // The order says whose turn it is.
-            return None;
+            return false;
         }
-        let others = possession.holds.lock().turn_of_others(&self.config, now)?;
-        let (ends, effects) = self.waiters.begin_deferral(&possession.names, Some(others), now);
-        ends.then_some(effects)
+        let others = possession.holds.lock().turn_of_others(&self.config, now);
+        others.is_some_and(|others| self.waiters.begin_deferral(names, Some(others), now))
     }
 
     /// Tells Redis what it has to hear of a possession, until that is all: false if Redis did not hear of it, or

@@ -225,7 +225,7 @@ async fn send_release(
         Box::pin(retain(call, possession, handoffs, pending.lease)).await
     } else {
         if pending.count == 0 && entry.is_none() {
-            handoffs.frees(names, now);
+            handoffs.waiters.begin_deferral(names, None, now);
         }
         let terms = Terms { count: pending.count, lease: pending.lease, tokens: 0 };
         call.release(names, id, terms, pending.drawn, (entry, readers.as_deref())).await

@@ -190,15 +190,17 @@ impl Waiters {
         self.queues.lock().get(names)?.holder.clone()
     }
 
-    /// This client is about to free the lock: see [`Queues::begin_deferral`]. The caller has to
-    /// [run](Self::run) the returned effects.
+    /// This client is about to free the lock: see [`Queues::begin_deferral`].
     pub(crate) fn begin_deferral(
         &self,
         names: &Arc<Names>,
         others: Option<u32>,
         now: Instant,
-    ) -> (bool, Effects<Waiter>) {
-        self.change_quietly(now, |queues| queues.begin_deferral(names, others))
+    ) -> bool {
+        let change = |queues: &mut Queues<Waiter>| queues.begin_deferral(names, others);
+        let (defers, effects) = self.change_quietly(now, change);
+        self.run(effects);
+        defers
     }
 
     /// This client has freed the lock, and `receivers` clients have received the message.

@@ -1,8 +1,5 @@
 //! A lock that is released to all clients instead of handed off.
 
-use std::sync::Arc;
-use std::time::Instant;
-
 use crate::clock;
 use crate::possession::Possession;
 use crate::protocol::{Names, QueueEntry};
@@ -11,12 +8,6 @@ use crate::transport::{Router, Server};
 use super::Handoffs;
 
 impl Handoffs {
-    /// This client is about to release the lock to all clients.
-    pub(crate) fn frees(&self, names: &Arc<Names>, now: Instant) {
-        let (_, effects) = self.waiters.begin_deferral(names, None, now);
-        self.waiters.run(effects);
-    }
-
     /// This client's entry in the queue of that lock, if Redis keeps one, for a request that brings it
     /// there.
     pub(crate) fn queue_entry(&self, names: &Names, ahead: bool) -> Option<QueueEntry> {

@@ -161,6 +161,23 @@ impl Engine {
         self.process.bind(self.host.run(call)).await
     }
 
+    /// The requests of a call that begins now.
+    pub(crate) fn new_call(&self) -> Result<Call<'_>, Error> {
+        if self.waiters.is_closed() {
+            return Err(Error::closed());
+        }
+        Ok(Call::new(&self.router, clock::now() + self.config.command_timeout))
+    }
+
+    /// Frees a lock, whoever has it. False if it was free.
+    pub(crate) async fn force_unlock(&self, names: &Names) -> Result<bool, Error> {
+        let freed = self.new_call()?.force_unlock(names, self.config.fair_grace).await?;
+        if freed {
+            self.events.freed_by_force(names.key());
+        }
+        Ok(freed)
+    }
+
     /// Refuses new calls, waits for the jobs and stops renewing. Does nothing in another process.
     pub(crate) async fn close(&self) {
         if !self.process.is_this_one() {

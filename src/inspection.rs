@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::peer::Peer;
-use crate::protocol::{Call, Mode, Names, Seen, SeenHolder, SeenWaiter, Sight, Survey};
+use crate::protocol::{Mode, Names, Seen, SeenHolder, SeenWaiter, Sight, Survey};
 use crate::token::FencingToken;
 
 mod locks;
@@ -187,14 +186,10 @@ impl Inspection {
             if name.is_empty() {
                 return Err(Error::invalid("the name of a lock is empty"));
             }
-            if engine.waiters.is_closed() {
-                return Err(Error::closed());
-            }
+            let call = engine.new_call()?;
             let names = Names::new(&engine.config.name_prefix, name);
             names.check(&engine.router)?;
             let own = Own::of(engine);
-            let deadline = clock::now() + engine.config.command_timeout;
-            let call = Call::new(&engine.router, deadline);
             let seen = call.look_at(names, |client| client == own.id).await?;
             Ok(seen.and_then(|seen| Self::all(engine, &own, seen).into_iter().next()))
         };

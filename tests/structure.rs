@@ -26,7 +26,7 @@ const MODULES: &[(&str, &str)] = &[
     ("client", "builder lock read_write stats inspection engine error"),
     ("builder", "metrics client engine transport simulation error events config host"),
     ("stats", "engine clock"),
-    ("inspection", "engine protocol peer token clock error"),
+    ("inspection", "engine protocol peer token error"),
     // Public handle and guard.
     ("lock", "guard acquire join engine handle possession protocol kind lease spans clock error"),
     (

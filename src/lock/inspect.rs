@@ -108,22 +108,16 @@ impl<K: LockKind> Lock<K> {
     ///
     /// Once the client has sent it, it may take effect even if the future is dropped.
     pub async fn force_unlock(&self) -> Result<bool, Error> {
-        let (handle, grace) = (&self.of.handle, self.of.engine.config.fair_grace);
-        let free = async { self.call()?.force_unlock(&handle.names, grace).await };
-        let freed = self.of.engine.call(self.name(), free).await?;
-        if freed {
-            self.of.engine.events.freed_by_force(self.of.handle.names.key());
-        }
-        Ok(freed)
+        let free = async {
+            self.check_name()?;
+            self.of.engine.force_unlock(&self.of.handle.names).await
+        };
+        self.of.engine.call(self.name(), free).await
     }
 
     fn call(&self) -> Result<Call<'_>, Error> {
         self.check_name()?;
-        if self.of.engine.waiters.is_closed() {
-            return Err(Error::closed());
-        }
-        let deadline = clock::now() + self.of.engine.config.command_timeout;
-        Ok(Call::new(&self.of.engine.router, deadline))
+        self.of.engine.new_call()
     }
 
     /// Inspects the lock for a question about this handle. If another handle of this client has

@@ -16,7 +16,6 @@ use crate::join::join_all;
 use crate::kind::Kind;
 use crate::lease::Lease;
 use crate::possession::AcquiredHold;
-use crate::protocol::Call;
 use crate::spans;
 
 /// A handle to several locks, which it acquires **together: all of them or none**. Made by
@@ -194,18 +193,8 @@ impl MultiLock {
         let engine = &self.engine;
         let free = async {
             self.check()?;
-            if engine.waiters.is_closed() {
-                return Err(Error::closed());
-            }
-            let deadline = clock::now() + engine.config.command_timeout;
-            let frees = self.handles.iter().map(async |handle| {
-                let mut call = Call::new(&engine.router, deadline);
-                let freed = call.force_unlock(&handle.names, engine.config.fair_grace).await?;
-                if freed {
-                    engine.events.freed_by_force(handle.names.key());
-                }
-                Ok(freed)
-            });
+            let frees = self.handles.iter();
+            let frees = frees.map(async |handle| engine.force_unlock(&handle.names).await);
             let freed: Result<Vec<bool>, Error> = join_all(frees).await.into_iter().collect();
             Ok(freed?.contains(&true))
         };

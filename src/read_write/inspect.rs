@@ -1,9 +1,8 @@
 //! What a handle asks Redis about a read-write lock, and `force_unlock`.
 
-use crate::clock;
 use crate::error::Error;
 use crate::kind::ReadWriteKind;
-use crate::protocol::{Call, Mode};
+use crate::protocol::Mode;
 
 use super::ReadWriteLock;
 
@@ -60,26 +59,18 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
     ///
     /// Once the client has sent it, it may take effect even if the future is dropped.
     pub async fn force_unlock(&self) -> Result<bool, Error> {
-        let (names, grace) = (&self.sides.write.names, self.writes.engine.config.fair_grace);
-        let free = async { self.call()?.force_unlock(names, grace).await };
-        let freed = self.writes.engine.call(self.name(), free).await?;
-        if freed {
-            self.writes.engine.events.freed_by_force(names.key());
-        }
-        Ok(freed)
+        let free = async {
+            self.check_name()?;
+            self.writes.engine.force_unlock(&self.sides.write.names).await
+        };
+        self.writes.engine.call(self.name(), free).await
     }
 
     async fn mode(&self) -> Result<Option<Mode>, Error> {
-        let mode = async { self.call()?.mode(&self.sides.write.names).await };
+        let mode = async {
+            self.check_name()?;
+            self.writes.engine.new_call()?.mode(&self.sides.write.names).await
+        };
         self.writes.engine.call(self.name(), mode).await
-    }
-
-    fn call(&self) -> Result<Call<'_>, Error> {
-        self.check_name()?;
-        if self.writes.engine.waiters.is_closed() {
-            return Err(Error::closed());
-        }
-        let deadline = clock::now() + self.writes.engine.config.command_timeout;
-        Ok(Call::new(&self.writes.engine.router, deadline))
     }
 }

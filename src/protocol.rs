@@ -32,13 +32,14 @@ mod survey;
 mod texts;
 pub(crate) use all::Wanted;
 pub(crate) use execution::{Execution, converted};
+use fair::token_key;
 pub(crate) use fair::{QueueEntry, QueueNews, Refreshed, TurnMode};
 pub(crate) use foreign::OldestForeignWaiter;
 pub(crate) use grant::{Grant, ServerClock, TurnMessage};
 pub(crate) use names::Names;
 pub(crate) use prolong::Prolonged;
-pub(crate) use read_write::{Mode, WRITER};
-pub(crate) use replies::Renewed;
+pub(crate) use read_write::WRITER;
+pub(crate) use replies::{Mode, Renewed};
 use replies::{acquired, inspected, loss_of, renewed, unexpected};
 pub(crate) use scripts::scripts;
 use scripts::{SCRIPTS, count_listeners, operation, publish};
@@ -96,6 +97,8 @@ pub(crate) struct Inspected {
     /// How many holds the inspecting owner has.
     pub(crate) count: u32,
     pub(crate) holder: Box<str>,
+    /// What a read-write lock is held for.
+    pub(crate) mode: Option<Mode>,
 }
 
 /// The requests of one call: where they are sent, and until when their answers are of use.
@@ -145,7 +148,8 @@ impl<'a> Call<'a> {
                     cmd.arg(owner).arg(millis(lease)).arg(count).arg(tokens);
                     cmd.arg(if entry.of_another { "1" } else { "" });
                 };
-                self.queue_request(&SCRIPTS.fair_acquire, names, entry, tokens > 0, args)
+                let token = token_key(names, tokens);
+                self.queue_request(&SCRIPTS.fair_acquire, names, entry, token, args)
             }
         };
         let mut answer = self.router.call(&mut self.connection, &mut request).await?;
@@ -236,7 +240,8 @@ impl<'a> Call<'a> {
             }
             Some(entry) => {
                 let args = move |cmd: &mut Cmd| _ = cmd.arg(owner);
-                self.queue_request(&SCRIPTS.fair_release, names, entry, drawn.is_some(), args)
+                let token = drawn.map(|_| names.token_key());
+                self.queue_request(&SCRIPTS.fair_release, names, entry, token, args)
             }
         };
         let answer = self.router.call(&mut self.connection, &mut request).await?;
@@ -302,7 +307,7 @@ impl<'a> Call<'a> {
             let entry = QueueEntry::none(grace);
             let rw = names.is_read_write();
             let script = if rw { &SCRIPTS.rw_force_unlock } else { &SCRIPTS.fair_force_unlock };
-            self.queue_request(script, names, entry, false, |_| {})
+            self.queue_request(script, names, entry, None, |_| {})
         } else {
             let mut cmd = evalsha(&SCRIPTS.force_unlock, &[names.key()]);
             cmd.arg(names.channel()).arg(publish(self.router.channels()));

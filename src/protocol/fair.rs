@@ -144,40 +144,30 @@ pub(crate) enum Refreshed {
 
 impl<'a> Call<'a> {
     /// A request about a lock and its queue, with what it says of this client there. That is computed for each
-    /// sending. `fenced` says that the script needs the key of the fencing token. `args` adds the arguments of the
-    /// script's own.
+    /// sending. `more` are the keys behind these: markers of readers, and then the fencing token, if the script needs
+    /// it. `args` adds the arguments of the script's own.
     pub(super) fn queue_request<'r>(
         &self,
         script: &'static Script,
         names: &'r Names,
         entry: QueueEntry,
-        fenced: bool,
+        more: impl IntoIterator<Item = String>,
         args: impl Fn(&mut Cmd) + Send + Sync + 'r,
     ) -> Request<'r>
     where
         'a: 'r,
     {
         // A lazy client knows the channels of a cluster only when it sends its first request.
-        let router = self.router;
+        let (router, more) = (self.router, Vec::from_iter(more));
         let make = move || {
             let [queue, waiting] = names.queue_keys();
-            let token = if fenced { Some(names.token_key()) } else { None };
-            let keys = [names.key(), &queue, &waiting].into_iter().chain(token.as_deref());
+            let keys = [names.key(), &queue, &waiting].into_iter();
+            let keys = keys.chain(more.iter().map(String::as_str));
             let mut cmd = evalsha(script, &keys.collect::<Vec<_>>());
             say_entry(&mut cmd, names, entry, router.channels());
             args(&mut cmd);
             cmd
         };
-        self.made_anew(script, names, make)
-    }
-
-    /// A request about a lock and its queue, which is made for each sending.
-    pub(super) fn made_anew<'r>(
-        &self,
-        script: &'static Script,
-        names: &'r Names,
-        make: impl Fn() -> Cmd + Send + Sync + 'r,
-    ) -> Request<'r> {
         let request = self.request(Some(script), Cmd::new(), names.key());
         // A request that asks publishes nothing at the source: its client may listen there, and would ask again.
         let publishes_on = frees(script).then(|| names.common_channel());
@@ -193,7 +183,7 @@ impl<'a> Call<'a> {
     ) -> Result<(), Error> {
         let entry = QueueEntry { ticket: last, ..QueueEntry::none(grace) };
         let script = if names.is_read_write() { &SCRIPTS.rw_leave } else { &SCRIPTS.fair_leave };
-        let mut request = self.queue_request(script, names, entry, false, |_| {});
+        let mut request = self.queue_request(script, names, entry, None, |_| {});
         match self.router.call(&mut self.connection, &mut request).await?.value {
             Value::Okay => Ok(()),
             other if loss_of(&other).is_some() => Ok(()),
@@ -229,12 +219,17 @@ impl<'a> Call<'a> {
 }
 
 /// What a request says to a script of a lock with a queue of this client's entry there, at this moment.
-pub(super) fn say_entry(cmd: &mut Cmd, names: &Names, entry: QueueEntry, channels: Channels) {
+fn say_entry(cmd: &mut Cmd, names: &Names, entry: QueueEntry, channels: Channels) {
     cmd.arg(names.client()).arg(age(entry.since)).arg(entry.ticket).arg(entry.mode.arg());
     cmd.arg(millis(QUEUE_TERM)).arg(millis(entry.grace));
     cmd.arg(names.common_channel()).arg(publish(channels));
     cmd.arg(if count_listeners(channels).is_empty() { "" } else { "1" });
     cmd.arg(entry.tokens);
+}
+
+/// The key of the fencing tokens, for a script that draws some, or reads the last one.
+pub(super) fn token_key(names: &Names, tokens: u32) -> Option<String> {
+    (tokens > 0).then(|| names.token_key())
 }
 
 /// In microseconds, at this moment; empty if no waiter waits.

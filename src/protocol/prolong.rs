@@ -6,6 +6,7 @@ use crate::error::{Error, Loss};
 use crate::token::TokenBlock;
 use crate::transport::Request;
 
+use super::fair::token_key;
 use super::replies::{loss_of, token_of, unexpected};
 use super::scripts::SCRIPTS;
 use super::{
@@ -51,7 +52,8 @@ impl Call<'_> {
                 self.prolong_read_write(names, (owner, beside), terms.tokens, entry, args)
             }
             Some(entry) => {
-                self.queue_request(&SCRIPTS.fair_prolong, names, entry, terms.tokens > 0, args)
+                let token = token_key(names, terms.tokens);
+                self.queue_request(&SCRIPTS.fair_prolong, names, entry, token, args)
             }
         };
         let mut answer = self.router.call(&mut self.connection, &mut request).await?;

@@ -17,6 +17,13 @@ pub(crate) struct Renewed {
     pub(crate) repeated: bool,
 }
 
+/// What a read-write lock is held for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Read,
+    Write,
+}
+
 /// The longest time for which a waiter relies on messages about a lock in a slot that migrates.
 const WHILE_ASKING: Duration = Duration::from_secs(1);
 
@@ -81,10 +88,16 @@ pub(super) fn loss_of(reply: &Value) -> Option<Loss> {
 pub(super) fn inspected(reply: &Value) -> Option<Inspected> {
     let Value::Array(parts) = reply else { return None };
     match &**parts {
-        [Value::Int(ttl), count, Value::BulkString(holder), ..] => {
+        [Value::Int(ttl), count, Value::BulkString(holder), mode @ ..] => {
             let count = redis::from_redis_value_ref(count).ok()?;
             let holder = String::from_utf8_lossy(holder).into();
-            Some(Inspected { remaining: lease_of(*ttl), count, holder })
+            let mode = match mode {
+                [] => None,
+                [Value::BulkString(mode)] if mode == b"read" => Some(Mode::Read),
+                [Value::BulkString(mode)] if mode == b"write" => Some(Mode::Write),
+                _ => return None,
+            };
+            Some(Inspected { remaining: lease_of(*ttl), count, holder, mode })
         }
         _ => None,
     }

@@ -225,6 +225,7 @@ impl Both<'_> {
                 remaining: held.ends.map(|_| reply.as_ref().unwrap().remaining.unwrap()),
                 count: if *held.owner == *owner { held.count } else { 0 },
                 holder: held.owner.clone(),
+                mode: None,
             });
             assert_eq!(reply, held);
         }

@@ -67,10 +67,11 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
     }
 
     async fn mode(&self) -> Result<Option<Mode>, Error> {
-        let mode = async {
+        let inspect = async {
             self.check_name()?;
-            self.writes.engine.new_call()?.mode(&self.sides.write.names).await
+            self.writes.engine.new_call()?.inspect(&self.sides.write.names, "").await
         };
-        self.writes.engine.call(self.name(), mode).await
+        let inspected = self.writes.engine.call(self.name(), inspect).await?;
+        Ok(inspected.and_then(|inspected| inspected.mode))
     }
 }

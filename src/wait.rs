@@ -106,7 +106,12 @@ impl Waiters {
 
     /// Runs `change` under the mutex of the queues, and its effects after it.
     fn change<R>(&self, change: impl FnOnce(&mut Queues<Waiter>) -> R) -> R {
-        let (result, effects) = self.change_quietly(clock::now(), change);
+        self.change_at(clock::now(), change)
+    }
+
+    /// The same, at that moment.
+    fn change_at<R>(&self, now: Instant, change: impl FnOnce(&mut Queues<Waiter>) -> R) -> R {
+        let (result, effects) = self.change_quietly(now, change);
         self.run(effects);
         result
     }
@@ -197,10 +202,7 @@ impl Waiters {
         others: Option<u32>,
         now: Instant,
     ) -> bool {
-        let change = |queues: &mut Queues<Waiter>| queues.begin_deferral(names, others);
-        let (defers, effects) = self.change_quietly(now, change);
-        self.run(effects);
-        defers
+        self.change_at(now, |queues| queues.begin_deferral(names, others))
     }
 
     /// This client has freed the lock, and `receivers` clients have received the message.

@@ -82,7 +82,7 @@ impl Waiters {
             return Vec::new();
         }
         let names = &handle.names;
-        let (taken, effects) = self.change_quietly(now, |queues| {
+        self.change_at(now, |queues| {
             if queues.closed {
                 return Vec::new();
             }
@@ -103,9 +103,7 @@ impl Waiters {
                 queues.keep_if_empty(names, LINGER);
             }
             taken
-        });
-        self.run(effects);
-        taken
+        })
     }
 
     /// The names of that lock as its waiters have them.

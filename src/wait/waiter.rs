@@ -192,9 +192,7 @@ impl Registration<'_> {
             }
             ticket
         };
-        let (ticket, effects) = self.waiters.change_quietly(now, join);
-        self.waiters.run(effects);
-        self.ticket = ticket;
+        self.ticket = self.waiters.change_at(now, join);
     }
 
     /// Before it parks.

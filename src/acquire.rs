@@ -271,7 +271,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
                 // The waiter could not run in time: its runtime was blocked, or its caller did not
                 // poll it. Another owner may have the lock by now, so it waits in the queue again.
                 Next::Handed(granted) if granted.validity.is_lost() => {
-                    waiting.join_again(limits.until);
+                    waiting.registration.join_again(limits.until);
                     self.engine.releaser.give_back(&granted);
                 }
                 Next::Handed(granted) => {
@@ -385,7 +385,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
         if self.waits_again() {
             registration.waits_since(self.begun);
         }
-        Enqueued::new(registration, engine)
+        Enqueued { registration, engine, of: 0 }
     }
 
     /// Asks Redis once, unless the wait ends first.

@@ -214,11 +214,7 @@ impl<K: LockKind> Lock<K> {
         wait: Duration,
         lease: impl Into<Lease>,
     ) -> Result<Option<LockGuard<K::Token>>, Error> {
-        let wait = {
-            let _on = self.of.engine.host.enter();
-            Wait::from_now(wait)
-        };
-        self.acquire(lease.into(), wait).await
+        self.acquire(lease.into(), Wait::from_now(&self.of.engine, wait)).await
     }
 
     /// Acquires the lock if it is free now: `try_lock(Duration::ZERO, Lease::Watchdog)`. A [fair

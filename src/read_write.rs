@@ -212,7 +212,7 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
         wait: Duration,
         lease: impl Into<Lease>,
     ) -> Result<Option<ReadGuard<K>>, Error> {
-        self.acquire_to_read(lease.into(), self.wait(wait)).await
+        self.acquire_to_read(lease.into(), Wait::from_now(&self.writes.engine, wait)).await
     }
 
     /// Acquires the lock to read if that is possible now: `try_read(Duration::ZERO, Lease::Watchdog)`. It never goes
@@ -293,7 +293,7 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
         wait: Duration,
         lease: impl Into<Lease>,
     ) -> Result<Option<WriteGuard<K>>, Error> {
-        self.acquire_to_write(lease.into(), self.wait(wait)).await
+        self.acquire_to_write(lease.into(), Wait::from_now(&self.writes.engine, wait)).await
     }
 
     /// Acquires the lock to write if it is free now: `try_write(Duration::ZERO, Lease::Watchdog)`. It never goes

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::clock;
+use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::wait::SILENCE;
 
@@ -18,10 +19,12 @@ pub(crate) enum Wait {
 }
 
 impl Wait {
-    pub(crate) fn from_now(wait: Duration) -> Self {
+    /// So long, by the clock of the machine of that client.
+    pub(crate) fn from_now(engine: &Engine, wait: Duration) -> Self {
         if wait.is_zero() {
             return Self::Once;
         }
+        let _on = engine.host.enter();
         clock::now().checked_add(wait).map_or(Self::Forever, Self::Until)
     }
 }

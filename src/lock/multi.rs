@@ -151,11 +151,7 @@ impl MultiLock {
         wait: Duration,
         lease: impl Into<Lease>,
     ) -> Result<Option<MultiGuard>, Error> {
-        let wait = {
-            let _on = self.engine.host.enter();
-            Wait::from_now(wait)
-        };
-        self.acquire(lease.into(), wait).await
+        self.acquire(lease.into(), Wait::from_now(&self.engine, wait)).await
     }
 
     /// Acquires all locks if they are free now: `try_lock(Duration::ZERO, Lease::Watchdog)`. One round trip.

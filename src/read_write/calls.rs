@@ -1,7 +1,6 @@
 //! How the two sides of a handle acquire the lock.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::task::coop::consume_budget;
 use tracing::{Instrument, Span};
@@ -26,12 +25,6 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
             return Err(Error::invalid("a lock needs a name"));
         }
         self.sides.write.names.check(&self.writes.engine.router)
-    }
-
-    /// How long a call waits that begins now.
-    pub(super) fn wait(&self, wait: Duration) -> Wait {
-        let _on = self.writes.engine.host.enter();
-        Wait::from_now(wait)
     }
 
     pub(super) async fn acquire_to_read(

@@ -70,6 +70,15 @@ pub(crate) async fn sleep_until(at: Instant) {
     }
 }
 
+/// Completes at that time; without one, never.
+pub(crate) async fn until(at: Option<Instant>) {
+    match at {
+        // Boxed, so that the many waiters without a timer stay small.
+        Some(at) => Box::pin(sleep_until(at)).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// If the machine is suspended meanwhile, this takes that much longer.
 pub(crate) async fn sleep(duration: Duration) {
     if let Some(sleep) = host::sleep(duration) {
@@ -111,6 +120,15 @@ pub(crate) async fn timeout_at<T>(
     future: impl Future<Output = T>,
 ) -> Result<T, Elapsed> {
     timeout(at.saturating_duration_since(now()), future).await
+}
+
+/// The same; without a time as long as it takes.
+pub(crate) async fn by<T>(at: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
+    match at {
+        // Boxed, because a timer is large and most calls have none.
+        Some(at) => Box::pin(timeout_at(at, future)).await.ok(),
+        None => Some(future.await),
+    }
 }
 
 /// Waits for the future for that long at most. If the machine is suspended meanwhile, it waits for that much

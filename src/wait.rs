@@ -238,13 +238,5 @@ impl Waiters {
     }
 }
 
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        // Boxed, so that the many waiters without a timer stay small.
-        Some(at) => Box::pin(clock::sleep_until(at)).await,
-        None => std::future::pending().await,
-    }
-}
-
 #[cfg(test)]
 mod tests;

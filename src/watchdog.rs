@@ -186,16 +186,11 @@ impl Watchdog {
             if !due.is_empty() {
                 return due;
             }
-            let look = async {
-                match next {
-                    Some(next) => clock::sleep_until(next - self.early + self.linger).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let look = next.map(|next| next - self.early + self.linger);
             tokio::select! {
                 biased;
                 () = self.changed.notified() => {}
-                () = look => {}
+                () = clock::until(look) => {}
             }
         }
     }

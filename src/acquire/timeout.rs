@@ -37,14 +37,6 @@ pub(crate) fn forever<T>(acquired: Result<Option<T>, Error>) -> Result<T, Error>
     })
 }
 
-pub(super) async fn by<T>(until: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
-    match until {
-        // Boxed, because a timer is large and most calls have none.
-        Some(until) => Box::pin(clock::timeout_at(until, future)).await.ok(),
-        None => Some(future.await),
-    }
-}
-
 /// The answer, or `None` if the wait ends first. If Redis has been silent for [`SILENCE`] by then,
 /// an error, because the client does not know whether the lock is busy.
 pub(super) async fn answer_by<T>(
@@ -52,7 +44,7 @@ pub(super) async fn answer_by<T>(
     answer: impl Future<Output = Result<T, Error>>,
 ) -> Option<Result<T, Error>> {
     let asked_at = clock::now();
-    let answer = by(until, answer).await;
+    let answer = clock::by(until, answer).await;
     if answer.is_none() && clock::now() - asked_at >= SILENCE {
         let message = "Redis had not answered when the wait was over";
         return Some(Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, message)));

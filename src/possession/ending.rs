@@ -61,16 +61,10 @@ impl Possession {
                 }
                 holds.valid_until(now)
             };
-            let ends = async {
-                match until {
-                    Some(until) => clock::sleep_until(until).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 () = changed => {}
-                () = ends => {}
+                () = clock::until(until) => {}
             }
         }
     }

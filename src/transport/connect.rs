@@ -98,10 +98,7 @@ impl Router {
         }
         let (mut trouble, mut others) = (DialError::TimeUp(None), None);
         loop {
-            let answer = match others {
-                None => dialed.join_next().await,
-                Some(until) => clock::timeout_at(until, dialed.join_next()).await.ok().flatten(),
-            };
+            let answer = clock::by(others, dialed.join_next()).await.flatten();
             let Some(answer) = answer else { break };
             match answer {
                 Ok(Err(_)) if matches!(&trouble, DialError::Failed(error) if is_fatal(error)) => {}

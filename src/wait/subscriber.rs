@@ -13,9 +13,9 @@ use crate::host::here;
 use crate::protocol::Grant;
 use crate::transport::{Connection, Node, Push, Router, Subscribed, unconfirmed};
 
+use super::Waiters;
 use super::refused::Refused;
 use super::subscriptions::Plan;
-use super::{Waiters, sleep_until};
 
 /// The pause if another server is responsible, or if the server refuses only for now.
 const SUBSCRIBE_SOON: Duration = Duration::from_millis(20);
@@ -66,7 +66,7 @@ impl Waiters {
             tokio::select! {
                 biased;
                 () = self.dirty(on, mine) => {}
-                () = sleep_until(refused.next(now)) => continue,
+                () = clock::until(refused.next(now)) => continue,
                 () = &mut dead => {
                     dead.set(self.dead(node, router, on, patience));
                     continue;
@@ -171,7 +171,7 @@ impl Waiters {
             tokio::select! {
                 biased;
                 () = changed => {}
-                () = sleep_until(next) => {}
+                () = clock::until(next) => {}
             }
         }
     }

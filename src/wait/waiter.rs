@@ -19,7 +19,7 @@ use crate::protocol::{Names, TurnMode};
 use super::change::{Stay, WaitStep};
 use super::queues::Queues;
 use super::reach::{Reach, Reached};
-use super::{Mutex, Next, Ticket, WaitLimits, Waiters, sleep_until};
+use super::{Mutex, Next, Ticket, WaitLimits, Waiters};
 
 /// How to reach a waiter, and what it waits for.
 pub(crate) struct Waiter {
@@ -261,7 +261,7 @@ impl Registration<'_> {
             tokio::select! {
                 biased;
                 () = self.waiter().wake.notified() => {}
-                () = sleep_until(wake_at) => {}
+                () = clock::until(wake_at) => {}
             }
         }
     }

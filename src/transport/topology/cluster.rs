@@ -213,11 +213,8 @@ impl Cluster {
         let others = clock::now() + all.min(patience / 2);
         let (mut second_best, mut trouble) = (None, None);
         loop {
-            let answer = match &second_best {
-                None => asked.join_next().await,
-                Some(_) => clock::timeout_at(others, asked.join_next()).await.ok().flatten(),
-            };
-            let Some(answer) = answer else { break };
+            let until = second_best.is_some().then_some(others);
+            let Some(answer) = clock::by(until, asked.join_next()).await.flatten() else { break };
             match answer {
                 Ok(Ok(view)) if view.is_ok => return Ok(view),
                 Ok(Ok(view)) => second_best = second_best.or(Some(view)),

@@ -247,9 +247,7 @@ impl HoldState {
 
     /// Whether readers are left after one was given back, so that Redis has nothing to hear.
     pub(super) fn is_shared_still(&self, now: Instant) -> bool {
-        self.is_even()
-            && !self.over
-            && self.live.iter().any(|hold| hold.validity.check(now).is_some())
+        self.is_even() && !self.over && self.holding(now)
     }
 
     /// A guard gives its hold back. The last reader stays if it `may_stay`, and another one may join it. The watchdog

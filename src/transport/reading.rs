@@ -40,10 +40,8 @@ impl Router {
         loop {
             let on = match self.connection(node, Purpose::Commands, deadline).await {
                 Ok(on) => on,
-                Err(DialError::Failed(error) | DialError::TimeUp(Some(error))) => {
-                    return Err(self.unread(node, Some(error), lost));
-                }
-                Err(DialError::TimeUp(None)) => return Err(self.unread(node, None, lost)),
+                Err(DialError::Failed(error)) => return Err(self.unread(node, Some(error), lost)),
+                Err(DialError::TimeUp(error)) => return Err(self.unread(node, error, lost)),
             };
             let asked = clock::now();
             match clock::timeout_at(deadline, on.send_all(commands)).await {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use redis::{PushKind, RedisError, RedisResult, Value};
 
-use super::error_class::{ErrorClass, classify};
+use super::error_class::{ErrorClass, classify, is_fatal};
 use super::failure::{refused, unavailable};
 use super::retry::PAUSES;
 use super::{Connection, Node, Purpose, Router, Topology};
@@ -287,10 +287,6 @@ async fn together(
         Ok(())
     });
     answer.await
-}
-
-fn is_fatal(error: &RedisError) -> bool {
-    matches!(classify(error), ErrorClass::Fatal(_))
 }
 
 fn names(channels: &[Arc<str>]) -> Vec<&str> {

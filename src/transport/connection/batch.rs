@@ -30,7 +30,7 @@ use crate::host::spawn;
 use crate::metrics::Operation;
 use crate::transport::coalescer::{Coalescer, Entry, Gatherer, Joined, Unanswered};
 use crate::transport::error_class::{
-    ErrorClass, classify, is_ask, is_cross_node, is_forbidden, is_unknown_script,
+    is_ask, is_cross_node, is_fatal, is_forbidden, is_unknown_script,
 };
 
 /// With fewer requests under way a batch would cost more than it saves.
@@ -239,7 +239,7 @@ impl BatchSender {
             Err(error) if is_cross_node(&error) || is_ask(&error) => {
                 Reply::Unbatched { sent: false }
             }
-            Err(error) if matches!(classify(&error), ErrorClass::Fatal(_)) => {
+            Err(error) if is_fatal(&error) => {
                 tracing::debug!(%error, "the requests of a batch are sent one by one");
                 Reply::Unbatched { sent: !is_forbidden(&error) }
             }

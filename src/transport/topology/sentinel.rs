@@ -33,7 +33,7 @@ use crate::host::{Driven, here};
 use crate::signal;
 use crate::transport::connection::dial::Dialer;
 use crate::transport::connection::{ask_first, is_primary, open};
-use crate::transport::error_class::{ErrorClass, classify};
+use crate::transport::error_class::{ErrorClass, classify, is_fatal};
 use crate::transport::failure::{is_unknown_host, refused, unavailable};
 use crate::transport::{Node, Router, address};
 
@@ -284,7 +284,7 @@ async fn connect(
     let mut refusal = None;
     for info in ways {
         match connect_as(info.clone(), patience).await {
-            Err(error) if matches!(classify(&error), ErrorClass::Fatal(_)) => {
+            Err(error) if is_fatal(&error) => {
                 refusal.get_or_insert(error);
             }
             connected => return connected,

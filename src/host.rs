@@ -12,7 +12,10 @@
 //!    [`Host::enter`].
 //! 3. Maps whose order of iteration can be seen from outside are [`HashMap`]s of this module.
 
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::runtime;
 
 #[cfg(not(feature = "test-util"))]
 mod real;
@@ -31,7 +34,7 @@ pub(crate) use simulated::{
 };
 
 /// The number of the running thread, which no other one of this process ever has.
-fn real_lane() -> usize {
+pub(crate) fn real_lane() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         static LANE: usize = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -40,8 +43,27 @@ fn real_lane() -> usize {
 }
 
 /// The name of the real machine, as far as it says one, and the id of this process.
-fn real_machine() -> (String, u32) {
+pub(crate) fn real_machine() -> (String, u32) {
     let said = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let set = || ["HOSTNAME", "COMPUTERNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     (said.or_else(set).unwrap_or_default(), std::process::id())
+}
+
+/// Starts a thread of that name with a runtime of its own, which runs `main`. `started` learns whether
+/// the runtime could be made.
+pub(crate) fn real_thread(
+    name: &str,
+    started: impl FnOnce(io::Result<()>) + Send + 'static,
+    main: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    // The thread makes its own runtime: if the caller made it and the thread could not start, the caller
+    // would drop the runtime inside its own, and that panics.
+    let thread = move || match runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => {
+            started(Ok(()));
+            runtime.block_on(main);
+        }
+        Err(error) => started(Err(error)),
+    };
+    std::thread::Builder::new().name(name.into()).spawn(thread).map(drop)
 }

@@ -1,7 +1,6 @@
 //! The real machine, the only one without the feature `test-util`.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -9,6 +8,8 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisResult};
 use tokio::runtime::{self, Handle};
 use tokio::task::JoinHandle;
+
+pub(crate) use super::{real_lane as lane, real_machine as machine, real_thread as spawn_thread};
 
 pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
 
@@ -69,16 +70,6 @@ pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// The thread on which the caller runs.
-pub(crate) fn lane() -> usize {
-    super::real_lane()
-}
-
-/// The name of the machine, and the id of the process.
-pub(crate) fn machine() -> (String, u32) {
-    super::real_machine()
-}
-
 pub(crate) fn new_uuid() -> uuid::Uuid {
     uuid::Uuid::new_v4()
 }
@@ -94,25 +85,6 @@ pub(crate) async fn connect(
 ) -> RedisResult<Driven> {
     let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
     Ok(Driven { connection })
-}
-
-/// Starts a thread of that name with a runtime of its own, which runs `main`. `started` learns whether
-/// the runtime could be made.
-pub(crate) fn spawn_thread(
-    name: &str,
-    started: impl FnOnce(io::Result<()>) + Send + 'static,
-    main: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
-    // The thread makes its own runtime: if the caller made it and the thread could not start, the caller
-    // would drop the runtime inside its own, and that panics.
-    let thread = move || match runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => {
-            started(Ok(()));
-            runtime.block_on(main);
-        }
-        Err(error) => started(Err(error)),
-    };
-    std::thread::Builder::new().name(name.into()).spawn(thread).map(drop)
 }
 
 /// A runtime, which drives the connections that its tasks use.

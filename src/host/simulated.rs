@@ -298,14 +298,7 @@ pub(crate) fn spawn_thread(
         handle.spawn(main);
         return Ok(());
     }
-    let thread = move || match runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => {
-            started(Ok(()));
-            runtime.block_on(main);
-        }
-        Err(error) => started(Err(error)),
-    };
-    std::thread::Builder::new().name(name.into()).spawn(thread).map(drop)
+    super::real_thread(name, started, main)
 }
 
 /// A runtime, which drives the connections that its tasks use.

@@ -155,8 +155,16 @@ impl Handoffs {
             let left = possession.holds.lock().left(asked);
             let prolong = possession.holds.lock().prolong(&self.config, block, asked);
             let Some(prolong) = prolong else {
-                let confirms = possession.holds.lock().take_confirms_of_lost();
-                confirms.into_iter().for_each(|confirm| drop(confirm.send(Ok(false))));
+                let asked_for = tries.unanswered.map_or(0, |(_, many)| many);
+                let confirms = possession.lose_what_was_asked_for(clock::now());
+                for (number, confirm) in confirms.into_iter().enumerate() {
+                    let is_untold = number < asked_for;
+                    let _ = confirm.send(if is_untold {
+                        Err(gone_when_asked_again())
+                    } else {
+                        Ok(false)
+                    });
+                }
                 break true;
             };
             call.patience = self.patience(router, possession, left);

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use crate::error::Loss;
 use crate::lease::{Lease, Validity, valid_until};
 use crate::protocol::Names;
 use crate::token::{FencingToken, TokenBlock};
@@ -101,8 +102,9 @@ struct Hold {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) count: u32,
-    /// What Redis may have held before the request.
+    /// What Redis may have held before the request, and until when.
     before: u32,
+    kept_until: Option<Instant>,
 }
 
 /// What a nested call does next.
@@ -149,8 +151,8 @@ struct Rare {
     renewed_from: Option<Instant>,
     /// Redis has released the lock before, and a server has missed that.
     release_missed: bool,
-    /// A request has found that Redis does not have it.
-    gone: bool,
+    /// What a request has found to be the reason why Redis does not have it.
+    gone: Option<Loss>,
     /// The client has counted and logged that a valid hold is lost by that.
     reported: bool,
     /// Holds that Redis turned out not to have, and whose guards live on.
@@ -262,7 +264,7 @@ impl HoldState {
         debug_assert!(self.live.is_empty() && !self.over, "BUG: a possession that was used before");
         self.inside = handle;
         self.counted = 1;
-        Ask { count: 1, before: 0 }
+        Ask { count: 1, before: 0, kept_until: None }
     }
 
     /// About to ask Redis for a nested hold.
@@ -279,7 +281,8 @@ impl HoldState {
         }
         let (count, before) = (self.live_count() + 1, self.counted);
         self.counted = before.max(self.in_redis(count));
-        Nesting::Ask(Ask { count, before })
+        let kept_until = self.rare.as_ref().and_then(|rare| rare.kept_until);
+        Nesting::Ask(Ask { count, before, kept_until })
     }
 
     /// Redis granted `ask`, with `tokens` if the lock is fenced. Its request was sent at `sent`.
@@ -345,6 +348,7 @@ impl HoldState {
     /// The request was not executed, so Redis holds what it held before.
     pub(crate) fn not_executed(&mut self, ask: Ask) {
         self.counted = ask.before;
+        self.rare.iter_mut().for_each(|rare| rare.kept_until = ask.kept_until);
     }
 
     /// Redis refused the first hold: it has nothing of this possession.

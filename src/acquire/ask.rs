@@ -150,7 +150,14 @@ impl<'a, Q> Acquisition<'a, Q> {
         let mut session = self.session(possession.clone(), deadline);
         let mut now = session.acquire_permit(now).await?;
         loop {
-            let nesting = possession.holds.lock().ask_nested(handle.number, now);
+            let nesting = {
+                let mut holds = possession.holds.lock();
+                let nesting = holds.ask_nested(handle.number, now);
+                if let Nesting::Ask(_) = nesting {
+                    holds.asks_for_lease(self.lease, self.requested, now);
+                }
+                nesting
+            };
             match nesting {
                 Nesting::Ask(ask) => return Ok(Some((session, ask))),
                 Nesting::ReleaseFirst => {
@@ -190,6 +197,7 @@ impl Acquisition<'_, One<'_>> {
             }
             Acquired::Gone(loss) => loss,
             Acquired::Refused { remaining, holder } if handle.kind.is_shared() => {
+                possession.holds.lock().not_executed(ask);
                 return Ok(Some(Tried::Refused { of: 0, remaining, holder }));
             }
             Acquired::Refused { .. } => Loss::TakenOver,

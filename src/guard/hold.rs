@@ -259,6 +259,7 @@ impl Hold {
         granted.leave_joint(clock::now(), replaces);
         granted.asks_for(lease);
         let possession = &granted.possession;
+        possession.holds.lock().asks_for_lease(Lease::Fixed(lease), lease, clock::now());
         let lock = (&*possession.names, &*possession.id);
         let Renewed { held, sent, repeated } = session.call.renew(&[lock], lease).await?;
         if let [Err(loss)] = *held {

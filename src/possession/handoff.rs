@@ -275,7 +275,7 @@ impl HoldState {
 
     /// Those callers if Redis does not have the lock: a request has found that beside another one, whose answer went to others.
     pub(crate) fn take_confirms_of_lost(&mut self) -> Vec<Confirm> {
-        let gone = self.rare.as_ref().is_some_and(|rare| rare.gone);
+        let gone = self.rare.as_ref().is_some_and(|rare| rare.gone.is_some());
         self.take_confirms(if gone { usize::MAX } else { 0 })
     }
 

@@ -8,7 +8,7 @@ use crate::error::Loss;
 use crate::events::Events;
 use crate::lease::Validity;
 
-use super::{HoldState, Possession};
+use super::{Confirm, HoldState, Possession};
 
 /// The request that found out that Redis does not have the possession.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Possession {
                 valid = Some(validity.lose(loss, now) || valid == Some(true));
             }
             let rare = holds.rare();
-            rare.gone = true;
+            rare.gone = Some(loss);
             valid = valid.filter(|_| !rare.reported);
             rare.reported |= valid == Some(true);
             (lost, holds.take_confirms(if under_way { 0 } else { usize::MAX }))
@@ -72,6 +72,27 @@ impl Possession {
             let _ = confirm.send(Ok(false));
         }
         valid
+    }
+
+    /// The client's thread has no more to tell Redis. If Redis does not have the lock, holds may be left that its last
+    /// request was about: lost if Redis has not executed that, and else the client cannot tell. Returns those who wait for
+    /// that.
+    pub(crate) fn lose_what_was_asked_for(&self, now: Instant) -> Vec<Confirm> {
+        let (lost, confirms) = {
+            let mut holds = self.holds.lock();
+            let confirms = holds.take_confirms_of_lost();
+            let Some(loss) = holds.rare.as_ref().and_then(|rare| rare.gone) else {
+                return confirms;
+            };
+            holds.cannot_tell();
+            let lost = holds.take_returned();
+            for validity in &lost {
+                validity.lose(loss, now);
+            }
+            (lost, confirms)
+        };
+        lost.iter().for_each(|validity| validity.wake());
+        confirms
     }
 }
 

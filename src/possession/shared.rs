@@ -100,6 +100,15 @@ impl HoldState {
         }
     }
 
+    /// A reader is about to ask Redis for that lease, for all of them: Redis may keep the lock for so long whether or not
+    /// the reader ever has an answer. Then a release is pending that makes it shorter (invariant 3).
+    pub(crate) fn asks_for_lease(&mut self, lease: Lease, requested: Duration, now: Instant) {
+        self.has_lease(lease);
+        if self.shared.as_ref().is_some_and(|shared| shared.uneven) {
+            self.rare().kept_until = self.kept_until().max(Some(valid_until(now, requested)));
+        }
+    }
+
     /// Redis has said whether other clients wait to write: none does if the share is `open_until` then.
     pub(crate) fn set_share(&mut self, open_until: Option<Instant>) {
         if let Some(shared) = &mut self.shared {

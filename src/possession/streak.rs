@@ -32,11 +32,12 @@ impl Streak {
         (others > 0 && long).then_some(others)
     }
 
-    /// Whether it is time to ask how many others wait: half a streak after the last answer.
+    /// Whether it is time to ask how many others wait: half a streak after the last answer, and not twice for one hand-off.
     pub(super) fn asks(&self, config: &Config, now: Instant) -> bool {
         let (handoffs, since) =
             self.others.map_or((0, self.since), |(_, handoffs, at)| (handoffs, at));
-        self.handoffs - handoffs >= config.max_handoffs.div_ceil(2)
-            || now.saturating_duration_since(since) >= config.max_handoff_time / 2
+        let handoffs = self.handoffs - handoffs;
+        let long = now.saturating_duration_since(since) >= config.max_handoff_time / 2;
+        handoffs > 0 && (long || handoffs >= config.max_handoffs.div_ceil(2))
     }
 }

@@ -156,3 +156,26 @@ fn without_permission_to_ask_who_listens_every_client_gets_its_share() {
         assert!(granted < turns.len() * 3 / 4, "it was hardly handed off");
     });
 }
+
+/// The client asks Redis how many others wait once for a hand-off, and not again while the next holder works.
+#[test]
+fn without_any_time_for_hand_offs_the_next_holder_is_left_alone() {
+    for time in [Duration::ZERO, Duration::from_nanos(1), ms(1)] {
+        play(0, async |scene| {
+            let options = LockClient::builder().max_handoff_time(time);
+            let (machine, client) = scene.client(AWAY, options).await;
+            let guard = client.lock(NAME).lock().await.expect("the lock");
+            let next = waiting_for(&machine, client.lock(NAME));
+            sleep(10 * AWAY).await;
+            drop(guard);
+            let (guard, _) = next.await.expect("no panic");
+            sleep(10 * AWAY).await;
+            let before = scene.calls("evalsha");
+            sleep(ms(200)).await;
+            assert_eq!(scene.calls("evalsha"), before, "{time:?}");
+            guard.extend(Duration::from_secs(60)).await.expect("still held");
+            guard.unlock().await.expect("a release");
+            timeout(ms(100), client.close()).await.expect("closing is prompt");
+        });
+    }
+}

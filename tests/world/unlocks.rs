@@ -4,6 +4,7 @@ use std::task::Poll;
 
 use futures::FutureExt;
 use redlatch::simulation::Fates;
+use tokio::time::sleep_until;
 use tokio_test::task;
 
 use crate::prelude::*;
@@ -237,6 +238,30 @@ fn a_call_that_is_handed_the_lock_while_it_is_about_to_nest_takes_that() {
             assert_eq!(Vec::from_iter(scene.holds("nests")), [(owner, 1)], "{away:?}");
             guard.unlock().await.expect("a release");
             assert!(scene.holds("nests").is_empty());
+        });
+    }
+}
+
+/// Somebody deletes the key, a renewal finds that out, and the request about the hand-off is never answered: no answer says
+/// that the hold was there to its end.
+#[test]
+fn an_unlock_fails_if_a_renewal_finds_the_lock_gone_beside_the_hand_off() {
+    let (name, away) = ("gone", ms(20));
+    for moment in (890..950).map(ms) {
+        play(0, async |scene| {
+            let options = LockClient::builder().watchdog_timeout(LEASE);
+            let (machine, client) = scene.client(away, options).await;
+            let (old, new) = (client.lock(name), client.lock(name));
+            let begun = Instant::now();
+            let guard = old.lock().await.expect("the lock");
+            let next = machine.spawn(async move { new.lock().await });
+            sleep_until(begun + moment - ms(5)).await;
+            scene.ask::<()>(&["DEL", name]);
+            scene.trap_script(&machine, &scripts::prolong(), Fate::HeldFor(ms(2_000)));
+            sleep_until(begun + moment).await;
+            let unlocked = guard.unlock().await;
+            assert!(unlocked.is_err(), "{moment:?}");
+            drop(next.await);
         });
     }
 }

@@ -1,6 +1,8 @@
 //! Readers of one client whose leases differ.
 
-use redlatch::Loss;
+use futures::FutureExt;
+use redlatch::{Lease, Loss, ReadWriteLock};
+use tokio_test::task;
 
 use super::*;
 
@@ -126,4 +128,48 @@ fn a_writer_hears_of_a_lease_that_became_shorter_and_ends_by_itself() {
         let guard = timeout(ms(500), writer).await.expect("nobody reads").unwrap();
         guard.unlock().await.unwrap();
     });
+}
+
+/// Redis has executed it, and its caller never heard that.
+#[test]
+fn a_request_of_a_reader_that_is_dropped_leaves_no_longer_lease_to_the_others() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    const AWAY: Duration = ms(20);
+    let short = ms(4_000);
+    for (extends, kept) in [(false, true), (false, false), (true, true), (true, false)] {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
+            let lock = || client.read_write_lock("config");
+            let (one, other) = (lock(), lock());
+            let lease = if kept { Lease::Fixed(short) } else { Lease::Watchdog };
+            let reads = async |lock: &ReadWriteLock| {
+                lock.try_read(ms(1_000), lease).await.expect("an answer").expect("to read")
+            };
+            let (stays, leaves) = (reads(&one).await, reads(&other).await);
+            // The next one asks Redis.
+            sleep(ms(1_100)).await;
+            let next = lock();
+            let asks = async {
+                match extends {
+                    true => leaves.extend(HOUR).await,
+                    false => next.read_with_lease(HOUR).await.map(drop),
+                }
+            };
+            let mut asks = task::spawn(machine.run(asks).boxed());
+            assert!(asks.poll().is_pending());
+            sleep(AWAY * 3 / 4).await;
+            assert!(scene.pttl("config") > 3_000_000, "Redis has executed it");
+            drop(asks);
+            leaves.unlock().await.expect("a release");
+            sleep(4 * AWAY).await;
+            let longest = if kept { short } else { Duration::from_secs(30) };
+            for key in scene.keys() {
+                let left = scene.pttl(&key);
+                assert!(left <= longest.as_millis() as i64, "{extends}, {kept}: {key}: {left}");
+            }
+            stays.unlock().await.expect("a release");
+            sleep(4 * AWAY).await;
+            assert_eq!(scene.keys(), [""; 0]);
+        });
+    }
 }

@@ -42,7 +42,7 @@ pub(crate) async fn a_fenced_fair_lock_is_a_fenced_lock(setup: Setup) {
     let first = open(guard).await;
     let token = next_token(&client.fenced_lock("fenced fair")).await;
     assert!(token > first, "one counter");
-    let short = lock.try_lock(ms(100), ms(300)).await.unwrap().expect("a free lock");
+    let short = lock.try_lock(ms(1_000), ms(600)).await.unwrap().expect("a free lock");
     assert!(short.token() > token);
     soon("the loss", short.lost()).await;
 }

@@ -73,7 +73,7 @@ async fn one_process_has_most_turns_of_the_plain_lock() {
     let (_, strict) = measured();
     for hold in [Duration::ZERO, ms(1)] {
         let (plain, fair) = compared(&client, 64, hold).await;
-        assert!(fair > plain * if strict { 0.8 } else { 0.2 }, "{fair} of {plain}");
+        assert!(fair > plain * if strict { 0.8 } else { 0.05 }, "{fair} of {plain}");
     }
 }
 
@@ -81,5 +81,6 @@ async fn one_process_has_most_turns_of_the_plain_lock() {
 async fn four_clients_with_sixteen_tasks_each() {
     let (_server, clients) = clients::<4>().await;
     let (_, fair) = compared(&clients, 16, ms(1)).await;
-    assert!(fair > 50.0, "{fair}");
+    // One after each grace would be one in a second.
+    assert!(fair > 10.0, "{fair}");
 }

@@ -57,7 +57,7 @@ async fn a_first_try_that_is_not_polled_again_keeps_the_lock_from_nobody_for_lon
             release(soon("a turn", call).await.unwrap()).await;
         }
         // The grace is a second.
-        assert!(passed(begun) < ms(1_500), "{:?}", passed(begun));
+        assert!(passed(begun) < ms(2_500), "{:?}", passed(begun));
         // It is not too late for it.
         release(soon("the first", never).await.unwrap()).await;
         nothing_is_left(&server).await;
@@ -76,7 +76,7 @@ async fn a_grant_to_a_first_try_has_the_next_waiter_ask_for_a_place() {
     // It has the lock for longer than its lease.
     let kept = soon("the first", first).await.unwrap();
     let guard = soon("the second", second).await.unwrap();
-    assert!(passed(begun) < ms(900), "{:?}", passed(begun));
+    assert!(passed(begun) < ms(2_000), "{:?}", passed(begun));
     drop(kept);
     release(guard).await;
     nothing_is_left(&far.server).await;

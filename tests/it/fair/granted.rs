@@ -24,7 +24,7 @@ async fn is_granted(server: &Server, [one, other]: [&LockClient; 2], name: &str,
 
 #[tokio::test]
 async fn a_lock_whose_key_is_a_brace_or_two_is_granted_as_any_other() {
-    let (server, [one, other]) = clients().await;
+    let (server, [one, other]) = clients_with(3 * SECOND).await;
     for name in ["{", "}", "{}", "}{", "{{", "}}", "{a", "a{", "a", "{a}", "a{b", "::"] {
         is_granted(&server, [&one, &other], name, name).await;
     }
@@ -32,9 +32,10 @@ async fn a_lock_whose_key_is_a_brace_or_two_is_granted_as_any_other() {
 
 #[tokio::test]
 async fn a_grant_that_finds_no_waiter_is_released_at_once() {
-    let (server, [one, other]) = clients().await;
+    let (server, [one, other]) = clients_with(3 * SECOND).await;
     let network = Network::new(&server, Distance::round_trip(ms(100)));
-    let far = LockClient::builder().url(network.url(&server)).connect().await.unwrap();
+    let far = LockClient::builder().url(network.url(&server)).fair_grace(3 * SECOND);
+    let far = far.connect().await.unwrap();
     for told in [false, true] {
         let guard = fair_hold(&one.fair_lock("nobody")).await;
         let lock = far.fair_lock("nobody");
@@ -50,7 +51,7 @@ async fn a_grant_that_finds_no_waiter_is_released_at_once() {
         // Or the message is on its way.
         drop(first);
         release(soon("the second", second).await.unwrap()).await;
-        assert!(passed(begun) < ms(700), "only after the grace: {:?}", passed(begun));
+        assert!(passed(begun) < ms(2_000), "only after the grace: {:?}", passed(begun));
         nothing_is_left(&server).await;
     }
 }
@@ -102,8 +103,9 @@ async fn a_message_that_is_no_grant_harms_nobody() {
 #[tokio::test]
 async fn a_client_without_hand_offs_is_told_and_not_granted_the_lock() {
     let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).max_handoffs(0);
-    let (one, other) = (connect(&server).await, builder.connect().await.unwrap());
+    let builder = LockClient::builder().url(server.url()).fair_grace(3 * SECOND);
+    let one = builder.clone().connect().await.unwrap();
+    let other = builder.max_handoffs(0).connect().await.unwrap();
     let guard = fair_hold(&one.fair_lock("told")).await;
     let waiting = waiter(&server, other.fair_lock("told")).await;
     let before = server.calls("evalsha");

@@ -48,7 +48,7 @@ async fn hand_offs_end_where_a_waiter_of_another_client_came_between() {
 
 #[tokio::test]
 async fn a_waiter_that_came_after_what_is_known_is_not_handed_the_lock_before_others() {
-    let (server, [one, other]) = clients().await;
+    let (server, [one, other]) = clients_with(3 * SECOND).await;
     // Redis says so early that nobody waits elsewhere.
     let guard = fair_hold(&one.fair_lock("stale")).await;
     let first = waiter(&server, one.fair_lock("stale")).await;
@@ -57,7 +57,7 @@ async fn a_waiter_that_came_after_what_is_known_is_not_handed_the_lock_before_ot
     let begun = Instant::now();
     release(guard).await;
     let guard = soon("the first", first).await.unwrap();
-    assert!(passed(begun) < ms(500), "{:?}", passed(begun));
+    assert!(passed(begun) < ms(1_500), "{:?}", passed(begun));
     release(guard).await;
     take_turns(&server, [second, third]).await;
 }
@@ -66,9 +66,9 @@ async fn a_waiter_that_came_after_what_is_known_is_not_handed_the_lock_before_ot
 async fn a_lock_that_stays_for_a_while_goes_to_the_first_in_the_order_when_that_ends() {
     for waiters in [&[0, 1][..], &[1, 0], &[1]] {
         let (server, clients) = clients::<2>().await;
-        let guard = fair_hold(&clients[0].fair_lock("stays")).await;
         let stays = Instant::now();
-        guard.hold_at_least(ms(600));
+        let guard = fair_hold(&clients[0].fair_lock("stays")).await;
+        guard.hold_at_least(ms(1_200));
         let mut waiting = Vec::new();
         for client in waiters {
             waiting.push(waiter(&server, clients[*client].fair_lock("stays")).await);
@@ -80,7 +80,7 @@ async fn a_lock_that_stays_for_a_while_goes_to_the_first_in_the_order_when_that_
         assert!(!first.is_finished());
         let guard = soon("the first", first).await.unwrap();
         let after = stays.elapsed();
-        assert!((ms(590)..ms(1_100)).contains(&after), "{after:?}");
+        assert!(after >= ms(1_190) && passed(stays) < ms(2_500), "{after:?}");
         assert!(waiting.iter().all(|second| !second.is_finished()));
         release(guard).await;
         take_turns(&server, waiting).await;
@@ -121,7 +121,7 @@ async fn a_client_with_a_turn_serves_its_own_waiters_before_older_ones_of_others
 
 #[tokio::test]
 async fn after_its_turn_a_client_leaves_the_lock_to_older_waiters_of_others() {
-    const TURN: Duration = ms(300);
+    const TURN: Duration = ms(1_500);
     let server = Server::start();
     let other = connect(&server).await;
     let one = LockClient::builder().url(server.url()).fair_turn(TURN).connect().await.unwrap();

@@ -89,18 +89,18 @@ async fn the_new_guard_is_believed_as_long_as_the_old_one_until_it_is_confirmed(
 #[tokio::test]
 async fn a_shorter_lease_of_its_own_is_what_the_new_guard_is_believed_for() {
     let scene = Scene::new().await;
-    let brief: Take = |lock| async move { lock.lock_with_lease(ms(900)).await }.boxed();
+    let brief: Take = |lock| async move { lock.lock_with_lease(ms(2_000)).await }.boxed();
     let (guard, mut next) = scene.pair("short", brief).await;
     let outside = scene.outside("short").await;
     scene.proxy.settled(ms(50)).await;
     let held = scene.hold_scripts();
     drop(guard);
     let guard = next.has();
-    let end = Instant::now() + ms(900);
+    let end = Instant::now() + ms(2_000);
     scene.until_held(held).await;
     assert!(Instant::now() + guard.remaining() < end, "believed after its own lease");
     scene.proxy.let_go();
-    scene.until_kept_at_most("short", ms(900)).await;
+    scene.until_kept_at_most("short", ms(2_000)).await;
     assert!(Instant::now() + guard.remaining() < end, "believed after its own lease");
     soon("its deadline", guard.lost()).await;
     // Redis refused it for the longer lease, and it heard of the shorter one.
@@ -134,7 +134,7 @@ async fn a_default_lease_after_a_default_one_is_not_told_to_redis() {
 #[tokio::test]
 async fn without_a_word_from_redis_the_new_guard_is_lost_when_the_old_one_would_have_been() {
     let scene = Scene::new().await;
-    let guard = scene.client.lock("silent").lock_with_lease(ms(1_500)).await.unwrap();
+    let guard = scene.client.lock("silent").lock_with_lease(ms(2_500)).await.unwrap();
     let mut next = Waiter::first(&scene, "silent", FOR_A_MINUTE).await;
     let outside = scene.outside("silent").await;
     let held = scene.hold_scripts();
@@ -156,20 +156,20 @@ async fn without_a_word_from_redis_the_new_guard_is_lost_when_the_old_one_would_
 
 #[tokio::test]
 async fn an_explicit_lease_that_was_handed_off_is_never_renewed() {
-    let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(600))).await;
-    let longer: Take = |lock| async move { lock.lock_with_lease(ms(1_500)).await }.boxed();
+    let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(1_200))).await;
+    let longer: Take = |lock| async move { lock.lock_with_lease(ms(3_000)).await }.boxed();
     let (guard, mut next) = scene.pair("explicit", longer).await;
     let handed = Instant::now();
     drop(guard);
     let guard = next.has();
-    scene.until_kept_for("explicit", ms(600)).await;
+    scene.until_kept_for("explicit", ms(1_200)).await;
     let mut left = scene.server.pttl("explicit");
-    assert!(left > 600 && left <= 1_500, "{left} ms");
+    assert!(left > 1_200 && left <= 3_000, "{left} ms");
     while scene.server.exists("explicit") {
         let now = scene.server.pttl("explicit");
         assert!(now <= left, "it was renewed: {now} ms after {left} ms");
         left = now;
-        assert!(passed(handed) < ms(4_000));
+        assert!(handed.elapsed() < SOON, "it has no end");
         tokio::time::sleep(ms(20)).await;
     }
     assert!(guard.is_lost());
@@ -178,7 +178,7 @@ async fn an_explicit_lease_that_was_handed_off_is_never_renewed() {
 
 #[tokio::test]
 async fn a_lock_that_was_handed_off_is_renewed() {
-    let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(1_200))).await;
+    let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(1_800))).await;
     for name in ["unlocked", "dropped"] {
         let (guard, mut next) = scene.pair(name, LOCK).await;
         let owner = guard.owner().to_owned();

@@ -78,7 +78,7 @@ async fn a_lock_given_back_at_any_point_of_a_waiters_way_is_not_lost_with_it() {
 
 #[tokio::test]
 async fn the_lock_of_a_call_that_is_never_polled_again_ends_with_its_lease() {
-    let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(900))).await;
+    let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(1_500))).await;
     let other = scene.other().await;
     let (guard, mut next) = scene.pair("idle", LOCK).await;
     drop(guard);

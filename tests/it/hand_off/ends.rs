@@ -80,7 +80,7 @@ async fn a_sibling_of_the_next_in_line_nests_in_the_same_possession() {
 
 #[tokio::test]
 async fn a_sibling_that_nests_while_its_waiter_is_handed_the_lock_is_renewed() {
-    let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(900))).await;
+    let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(2_400))).await;
     let (outer, mut sibling) = with_sibling(&scene, "renewed").await;
     assert!(sibling.poll().is_pending(), "it waits to nest");
     drop(outer);

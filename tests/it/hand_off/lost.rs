@@ -12,7 +12,8 @@ struct InTheAir {
 
 impl InTheAir {
     async fn of(name: &str) -> Self {
-        let scene = Scene::new().await;
+        // A renewal would find it out as well, and later.
+        let scene = Scene::with(&[], |options| options.watchdog_timeout(2 * MINUTE)).await;
         let (guard, mut next) = scene.pair(name, LOCK).await;
         let behind = Waiter::behind(&scene.client, name, LOCK);
         let held = scene.hold_scripts();
@@ -27,11 +28,8 @@ impl InTheAir {
     async fn arrives(self) -> (Scene, Waiter) {
         let Self { scene, old, new, behind } = self;
         assert!(!new.is_lost(), "nobody can know yet");
-        let start = Instant::now();
         scene.proxy.let_go();
         soon("the loss", new.lost()).await;
-        let took = passed(start);
-        assert!(took < ms(1_000), "it took {took:?} to hear of the loss");
         assert_lost(soon("the answer", old).await);
         assert_lost(soon("the answer", new.unlock()).await);
         (scene, behind)

@@ -4,7 +4,7 @@ use super::*;
 
 /// A client that does not wait long for an answer.
 fn impatient(options: LockClientBuilder) -> LockClientBuilder {
-    options.command_timeout(ms(400))
+    options.command_timeout(ms(1_000))
 }
 
 const FAULTS: [(&str, Fault); 4] = [

@@ -3,7 +3,7 @@
 use super::*;
 
 fn impatient(options: LockClientBuilder) -> LockClientBuilder {
-    options.command_timeout(ms(400))
+    options.command_timeout(ms(1_000))
 }
 
 /// The lock of another client, from when it has it.
@@ -16,7 +16,7 @@ async fn taken_by(other: &LockClient, name: &str) -> (LockGuard, Instant) {
 async fn an_outage_for_longer_than_the_lease_loses_the_new_guard_before_anybody_else_gets_in() {
     let scene = Scene::with(&[], impatient).await;
     let other = connect(&scene.server).await;
-    let guard = scene.client.lock("outage").lock_with_lease(ms(1_200)).await.unwrap();
+    let guard = scene.client.lock("outage").lock_with_lease(ms(2_000)).await.unwrap();
     let mut next = Waiter::first(&scene, "outage", LOCK).await;
     let behind = Waiter::behind(&scene.client, "outage", LOCK);
     scene.proxy.refuse(true);
@@ -65,12 +65,12 @@ async fn an_outage_for_less_than_the_lease_is_survived() {
 /// work. Whoever gets the lock meanwhile is none of those whom the hand-off is about.
 #[tokio::test]
 async fn a_hand_off_that_is_stuck_does_not_carry_later_holders_along() {
-    let scene = Scene::with(&[], |options| options.command_timeout(ms(2_500))).await;
-    let guard = scene.client.lock("stuck").lock_with_lease(ms(700)).await.unwrap();
+    let scene = Scene::with(&[], |options| options.command_timeout(ms(3_500))).await;
+    let guard = scene.client.lock("stuck").lock_with_lease(ms(1_700)).await.unwrap();
     let mut next = Waiter::first(&scene, "stuck", LOCK).await;
     // The client tells Redis of it on one connection after the other while the lease lasts.
     let vanishes = crate::support::Fault::BlackHole;
-    (1..=50).for_each(|nth| scene.proxy.plan("EVALSHA", nth, vanishes));
+    (1..=200).for_each(|nth| scene.proxy.plan("EVALSHA", nth, vanishes));
     let held = scene.proxy.faults();
     drop(guard);
     let lost = next.has();

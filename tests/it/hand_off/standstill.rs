@@ -66,7 +66,7 @@ async fn memory_stays_where_it_is() {
     let (grown, handed) = (child::resident().saturating_sub(before) / 1024, crowd.turns() - turns);
     println!("{handed} turns and {grown} kB more while Redis stood still");
     // The lease that Redis confirmed last is long.
-    assert!(handed > 2_000, "{handed} hand-offs: they wait for Redis");
+    assert!(handed > 4 * TASKS as u64, "{handed} hand-offs: they wait for Redis");
     assert!(grown < 20_000, "{grown} kB more");
 
     server.resume();
@@ -78,10 +78,8 @@ async fn memory_stays_where_it_is() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w15_who_unlocks_hears_of_it_in_time_however_far_redis_is() {
-    let _quiet = machine::quiet();
     let server = Server::start();
-    let round_trip = ms(100);
-    let network = Network::new(&server, Distance::round_trip(round_trip));
+    let network = Network::new(&server, Distance::round_trip(ms(100)));
     let client = soon("connecting", LockClient::connect(&*network.url(&server))).await.unwrap();
     let crowd = Crowd::new(&client, "far");
     wait_until("it goes around", SOON, || crowd.turns() > 1_000).await;
@@ -89,7 +87,7 @@ async fn w15_who_unlocks_hears_of_it_in_time_however_far_redis_is() {
     for _ in 0..5 {
         let guard = hold(&lock).await;
         // What was not confirmed before, and this.
-        within(10 * round_trip, "unlocking", guard.unlock()).await.expect("unlocking");
+        release(guard).await;
     }
     crowd.end().await;
     wait_until("nothing is left", SOON, || !server.exists("far")).await;

@@ -16,7 +16,7 @@ fn take_no_more(server: &Server) {
 async fn w16_a_client_needs_no_more_connections_than_it_has_made_when_it_connects() {
     let _quiet = machine::quiet();
     let server = Server::start();
-    let client = client_with(server.url(), ms(600)).await;
+    let client = client_with(server.url(), ms(2_400)).await;
     take_no_more(&server);
     let guard = hold(&client.lock("full")).await;
     renewed(&guard).await;
@@ -42,7 +42,7 @@ async fn w16_the_connection_that_waits_for_replicas_is_there_from_the_start() {
 async fn w16_in_a_cluster_every_node_has_its_connections_from_the_start() {
     let _quiet = machine::quiet();
     let cluster = Cluster::start();
-    let options = LockClient::builder().cluster(cluster.urls()).watchdog_timeout(ms(600));
+    let options = LockClient::builder().cluster(cluster.urls()).watchdog_timeout(ms(2_400));
     let client = soon("connecting", options.connect()).await.expect("connecting");
     for node in cluster.nodes() {
         take_no_more(node);
@@ -53,7 +53,7 @@ async fn w16_in_a_cluster_every_node_has_its_connections_from_the_start() {
     }
     let waits = client.lock("full 0");
     let waiting = tokio::spawn(async move { waits.lock().await });
-    tokio::time::sleep(ms(1_800)).await;
+    tokio::time::sleep(ms(3_000)).await;
     let lost = guards.iter().filter(|guard| guard.is_lost()).count();
     assert_eq!(lost, 0, "of {} locks", guards.len());
     for guard in guards {

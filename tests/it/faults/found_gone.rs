@@ -56,9 +56,8 @@ async fn w20_a_renewal_that_finds_the_key_gone_wakes_a_waiter() {
     let guard = hold(&scene.client.lock("gone")).await;
     let waiter = scene.parked("gone").await;
     scene.delete("gone");
-    let begun = Instant::now();
     soon("the renewal", guard.lost()).await;
-    assert!(passed(begun) < ms(3_500), "not found by a renewal: {:?}", passed(begun));
+    assert_eq!(guard.loss(), Some(Loss::KeyGone), "not found by a renewal");
     is_woken(waiter, Instant::now()).await;
 }
 
@@ -97,7 +96,7 @@ async fn w20_a_nested_hold_that_finds_the_key_gone_wakes_a_waiter() {
     let begun = Instant::now();
     // It becomes a first hold, whose lease is what the waiter has to wait for from now on. Nobody
     // gives it back, so nothing is published at its end.
-    let first = soon("locking", lock.lock_with_lease(ms(300))).await.expect("the lock");
+    let first = soon("locking", lock.lock_with_lease(ms(600))).await.expect("the lock");
     assert!(outer.is_lost());
     std::mem::forget(first);
     is_woken(waiter, begun).await;

@@ -6,13 +6,10 @@ use std::time::Instant;
 
 use super::*;
 
-/// How long it takes.
-async fn is_lost_soon(guard: &LockGuard) -> Duration {
-    let start = Instant::now();
+async fn is_lost_soon(guard: &LockGuard) {
     soon("the loss", guard.lost()).await;
     assert!(guard.is_lost());
     assert_eq!(guard.remaining(), Duration::ZERO);
-    passed(start)
 }
 
 #[tokio::test]
@@ -34,8 +31,8 @@ async fn s22_a_deleted_taken_renamed_or_replaced_lock_is_lost_at_the_next_renewa
         let client = client_with(server.url(), ms(4_500)).await;
         let guard = hold(&client.lock("lock")).await;
         tamper(&server);
-        let took = is_lost_soon(&guard).await;
-        assert!(took < ms(3_500), "{what}: known only after {took:?}");
+        is_lost_soon(&guard).await;
+        assert_ne!(guard.loss(), Some(Loss::LeaseEnded), "{what}: not found by a renewal");
         let error = guard.unlock().await.expect_err("nothing to give back");
         assert_eq!(error.kind(), ErrorKind::Lost, "{what}: {error}");
     }
@@ -76,7 +73,7 @@ async fn n12_renewals_that_arrive_while_no_answer_does_do_not_count() {
     proxy.stall_replies(true);
     is_lost_soon(&guard).await;
     // One that was answered just before may have been on its way in.
-    let late = deadline.elapsed();
+    let late = passed(deadline);
     assert!(late <= ms(1_500), "known only {late:?} after its deadline");
     // It did try, and the server did renew: nobody heard of it.
     assert!(proxy.withheld() > 0);
@@ -113,7 +110,7 @@ async fn n8_when_no_renewal_arrives_the_loss_is_known_before_anybody_else_has_th
     proxy.refuse(true);
     assert_eq!(proxy.cut_all(), 2);
     soon("the loss", guard.lost()).await;
-    let late = deadline.elapsed();
+    let late = passed(deadline);
     assert!(late < ms(1_000), "told {late:?} after its deadline");
     release(soon("the successor", successor).await.unwrap()).await;
     assert!(!server.exists("handover"));
@@ -124,7 +121,8 @@ async fn i10_a_nested_call_after_an_unnoticed_loss_takes_the_lock_anew() {
     // Or one that its guards have heard of.
     for noticed in [false, true] {
         let setup = Setup::alone();
-        let client = if noticed { setup.client_with(ms(900)).await } else { setup.connect().await };
+        let client =
+            if noticed { setup.client_with(ms(2_400)).await } else { setup.connect().await };
         let lock = client.lock("unnoticed");
         let old = [hold(&lock).await, hold(&lock).await];
         setup.ask::<()>("DEL", "unnoticed", &[]);
@@ -174,7 +172,7 @@ async fn work_is_dropped_when_the_lock_is_lost() {
 async fn work_under_a_lock_that_is_lost_already_is_not_begun() {
     let setup = Setup::alone();
     let client = setup.connect().await;
-    let guard = client.lock("work").lock_with_lease(ms(50)).await.unwrap();
+    let guard = client.lock("work").lock_with_lease(ms(500)).await.unwrap();
     soon("the loss", guard.lost()).await;
     let begun = AtomicBool::new(false);
     let work = guard.run_until_lost(async { begun.store(true, Ordering::Relaxed) });
@@ -186,10 +184,10 @@ async fn work_under_a_lock_that_is_lost_already_is_not_begun() {
 async fn a_value_that_comes_after_the_deadline_is_no_success() {
     let setup = Setup::alone();
     let client = setup.connect().await;
-    let guard = client.lock("late").lock_with_lease(ms(100)).await.unwrap();
+    let guard = client.lock("late").lock_with_lease(ms(500)).await.unwrap();
     let work = guard.run_until_lost(async {
         // Blocks past the lease, and is ready in the same poll.
-        std::thread::sleep(ms(200));
+        std::thread::sleep(ms(600));
         "too late"
     });
     assert_eq!(work.await.expect_err("a lost lock").kind(), ErrorKind::Lost);
@@ -253,7 +251,7 @@ async fn an_unlock_of_a_lost_lock_says_whether_it_released_anything() {
     let lock = client.lock("lock");
     // Lost by its own deadline, beside a hold that keeps the key.
     let outer = hold(&lock).await;
-    let inner = soon("locking", lock.lock_with_lease(ms(50))).await.unwrap();
+    let inner = soon("locking", lock.lock_with_lease(ms(500))).await.unwrap();
     soon("the end of the lease", inner.lost()).await;
     let error = soon("unlocking", inner.unlock()).await.unwrap_err();
     assert_eq!((error.kind(), error.outcome()), (ErrorKind::Lost, Outcome::Executed));

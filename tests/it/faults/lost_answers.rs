@@ -195,7 +195,7 @@ async fn n7_a_lost_renewal_is_made_again_and_loses_nothing() {
 async fn n7_a_renewal_that_failed_for_good_is_followed_by_another() {
     let scene = scene().await;
     let builder = LockClient::builder().url(scene.proxy.url(&scene.server));
-    let builder = builder.watchdog_timeout(ms(4_500)).command_timeout(ms(200));
+    let builder = builder.watchdog_timeout(ms(4_500)).command_timeout(ms(500));
     let client = builder.connect().await.unwrap();
     let guard = hold(&client.lock("mute")).await;
     renewed(&guard).await;
@@ -257,7 +257,7 @@ async fn a_call_under_way_at_a_close_finds_a_new_connection_after_a_cut() {
 async fn n6_a_nested_release_that_was_done_is_no_loss_when_the_outer_lease_ends_meanwhile() {
     let Scene { server, proxy, client } = scene().await;
     let lock = client.lock("nested");
-    let outer = soon("the outer hold", lock.lock_with_lease(ms(400))).await.unwrap();
+    let outer = soon("the outer hold", lock.lock_with_lease(ms(1_500))).await.unwrap();
     let inner = hold(&lock).await;
     let faults = proxy.faults();
     proxy.plan("EVALSHA", 1, Fault::DropReplyAndReset);

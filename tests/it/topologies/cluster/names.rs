@@ -1,7 +1,6 @@
 //! A lock's keys and its channel have to be in one slot.
 
 use std::future::Future;
-use std::time::Instant;
 
 use super::*;
 
@@ -12,11 +11,9 @@ const BROKEN: [&str; 6] = ["a{b", "a{}b", "a}b", "{", "}", "{}"];
 const SOUND: [&str; 6] = ["ab", "{a}b", "a{b}c", "a{b}{c}", "a{b}}c", "}a{b}"];
 
 async fn refused<T>(what: &str, call: impl Future<Output = Result<T, Error>>) {
-    let start = Instant::now();
     let error = soon(what, call).await.err().unwrap_or_else(|| panic!("{what} was accepted"));
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{what}: {error}");
     assert_eq!(error.outcome(), Outcome::NotExecuted, "{what}: {error}");
-    assert!(passed(start) < ms(1_000), "{what}: {:?}", passed(start));
 }
 
 async fn every_call_refuses(client: &LockClient, name: &str) {

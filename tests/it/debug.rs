@@ -17,7 +17,7 @@ fn shows(what: &dyn Debug, parts: &[&str]) {
 async fn a_client_shows_its_server_its_id_what_it_holds_and_whether_it_is_closed() {
     let server = Server::start_with(&["--requirepass", "correct-horse"]);
     let proxy = Proxy::new(&server);
-    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(300));
+    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(1_000));
     let (lazy, client) =
         (builder.clone().connect_lazy().unwrap(), builder.connect().await.unwrap());
     let [first, second] = ["a", "b"].map(|name| client.lock(name));

@@ -39,7 +39,7 @@ async fn every_call_is_about_order(lock: &Lock, kind: ErrorKind) {
 }
 
 async fn client_of(url: String) -> LockClient {
-    let builder = LockClient::builder().url(url).name_prefix("app:").command_timeout(ms(300));
+    let builder = LockClient::builder().url(url).name_prefix("app:").command_timeout(ms(1_000));
     soon("connecting", builder.connect()).await.expect("connecting")
 }
 

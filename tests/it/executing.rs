@@ -306,14 +306,14 @@ async fn without_the_lock_nothing_is_executed() {
     }
     server.ask::<()>(&["DEL", "taken", "shared", "elsewhere"]);
     // What the client knows by itself it does not ask.
-    let guard = client.lock("ended").lock_with_lease(ms(50)).await.expect("the lock");
+    let guard = client.lock("ended").lock_with_lease(ms(500)).await.expect("the lock");
     soon("the loss", guard.lost()).await;
     let calls = server.calls("evalsha");
     lost(guard.execute::<()>(&set("written", "1")).await);
     assert_eq!(server.calls("evalsha"), calls, "Redis was asked");
     // Nor does a guard of an earlier hold rely on a later one.
     let lock = client.lock("again");
-    let earlier = lock.lock_with_lease(ms(50)).await.expect("the lock");
+    let earlier = lock.lock_with_lease(ms(500)).await.expect("the lock");
     soon("the loss", earlier.lost()).await;
     let later = hold(&lock).await;
     lost(earlier.execute::<()>(&set("written", "1")).await);
@@ -351,7 +351,7 @@ async fn a_command_that_fails_is_the_last_one() {
 #[tokio::test]
 async fn a_server_that_may_not_write_now_executes_nothing() {
     let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).command_timeout(ms(400));
+    let builder = LockClient::builder().url(server.url()).command_timeout(ms(1_000));
     let guard = hold(&builder.connect().await.expect("connecting").lock("full")).await;
     let mut commands = pipe();
     commands.get("a").del("a").set("b", 1);

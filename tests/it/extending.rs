@@ -48,10 +48,10 @@ async fn a_longer_lease_is_never_shortened() {
 #[tokio::test]
 async fn the_watchdog_goes_on_with_a_default_lease() {
     let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(600));
+    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(2_400));
     let guard = hold(&builder.connect().await.unwrap().lock("watched")).await;
-    guard.extend(ms(1_000)).await.expect("still held");
-    assert!(guard.remaining() > ms(700));
+    guard.extend(ms(4_000)).await.expect("still held");
+    assert!(guard.remaining() > ms(2_600));
     let extended = Instant::now() + guard.remaining();
     let renewed = || Instant::now() + guard.remaining() > extended + ms(100);
     wait_until("a renewal beyond the extension", SOON, renewed).await;
@@ -75,7 +75,7 @@ async fn a_nested_release_does_not_cut_the_extension_of_a_default_lease() {
 async fn a_lock_that_is_lost_is_not_extended() {
     let server = Server::start();
     let client = connect(&server).await;
-    let guard = held_for(&client.lock("lost"), ms(100)).await;
+    let guard = held_for(&client.lock("lost"), ms(500)).await;
     soon("the loss", guard.lost()).await;
     let calls = server.calls("evalsha");
     assert_eq!(guard.extend(MINUTE).await.expect_err("lost").kind(), ErrorKind::Lost);
@@ -104,7 +104,7 @@ async fn a_lease_out_of_bounds_is_refused_before_any_request() {
 async fn without_an_answer_the_guard_is_valid_for_as_long_as_it_was() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
-    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(300));
+    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(1_000));
     let lock = builder.connect().await.expect("connecting").lock("silent");
     let guard = held_for(&lock, ms(10_000)).await;
     guard.extend(ms(10_000)).await.expect("every script once");
@@ -124,10 +124,10 @@ async fn without_an_answer_the_guard_is_valid_for_as_long_as_it_was() {
 async fn an_extension_without_an_answer_is_released_after_an_outage_longer_than_the_first_lease() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
-    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(300));
+    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(1_000));
     let lock = builder.connect().await.expect("connecting").lock("outage");
-    let guard = held_for(&lock, ms(500)).await;
-    guard.extend(ms(500)).await.expect("every script once");
+    let guard = held_for(&lock, ms(1_500)).await;
+    guard.extend(ms(1_500)).await.expect("every script once");
     proxy.plan("EVALSHA", 1, Fault::Mute);
     guard.extend(MINUTE).await.expect_err("no answer");
     assert!(left(&server, "outage") > MINUTE / 2, "it was executed");
@@ -135,7 +135,7 @@ async fn an_extension_without_an_answer_is_released_after_an_outage_longer_than_
     proxy.cut_all();
     drop(guard);
     // Longer than the client would try the release of the first lease: that, and a command timeout.
-    sleep(ms(2_000)).await;
+    sleep(ms(3_500)).await;
     proxy.refuse(false);
     wait_until("the lock is released", SOON, || !server.exists("outage")).await;
 }

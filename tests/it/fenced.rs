@@ -42,11 +42,11 @@ pub(crate) async fn a_fenced_lock_and_a_plain_one_of_that_name_exclude_each_othe
 
 pub(crate) async fn a_fenced_guard_knows_what_every_guard_knows(setup: Setup) {
     let client = setup.connect().await;
-    let lock = client.fenced_lock("same");
-    let guard = lock.try_lock(MINUTE, ms(300)).await.unwrap().expect("a free lock");
+    let (lock, lease) = (client.fenced_lock("same"), setup.stretch(ms(300)));
+    let guard = lock.try_lock(MINUTE, lease).await.unwrap().expect("a free lock");
     assert_eq!(setup.holds("same").keys().collect::<Vec<_>>(), [guard.owner()]);
-    assert!(guard.remaining() <= ms(300) && !guard.is_lost());
-    assert!(lock.remaining_lease().await.unwrap().is_some_and(|left| left <= ms(300)));
+    assert!(guard.remaining() <= lease && !guard.is_lost());
+    assert!(lock.remaining_lease().await.unwrap().is_some_and(|left| left <= lease));
     assert!(lock.is_held().await.unwrap());
     soon("the loss", guard.lost()).await;
     drop(guard);

@@ -105,11 +105,10 @@ pub(crate) async fn a_forced_unlock_frees_the_lock_for_everybody(setup: Setup) {
 pub(crate) async fn a_lease_that_ends_lets_the_next_one_in_and_makes_unlock_say_lost(setup: Setup) {
     let client = setup.connect().await;
     let (lock, next) = (client.lock("expires"), client.lock("expires"));
-    let start = Instant::now();
-    let guard = soon("locking", lock.lock_with_lease(ms(400))).await.unwrap();
+    let (start, lease) = (Instant::now(), setup.stretch(ms(400)));
+    let guard = soon("locking", lock.lock_with_lease(lease)).await.unwrap();
     let successor = hold(&next).await;
-    assert!(start.elapsed() >= ms(395), "let in while the lease ran");
-    assert!(passed(start) < ms(1_500), "let in {:?} after the start", passed(start));
+    assert!(start.elapsed() >= lease - ms(5), "let in while the lease ran");
     let error = guard.unlock().await.expect_err("the lease has ended");
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert!(next.is_held().await.unwrap(), "a late unlock must not touch the successor");
@@ -121,10 +120,9 @@ pub(crate) async fn a_try_with_a_wait_gives_up_when_the_wait_is_over(setup: Setu
     setup.hold_by_hand("left", "somebody:1", MINUTE);
     let client = setup.connect().await;
     let start = Instant::now();
-    let taken = client.lock("left").try_lock(ms(600), MINUTE).await.unwrap();
+    let taken = soon("the end", client.lock("left").try_lock(ms(600), MINUTE)).await.unwrap();
     assert!(taken.is_none());
     assert!(start.elapsed() >= ms(590), "gave up after {:?}", start.elapsed());
-    assert!(passed(start) < ms(1_500), "gave up after {:?}", passed(start));
 }
 
 // testLockIsNotRenewedAfterInterruptedTryLock

@@ -8,7 +8,7 @@ use crate::prelude::*;
 use crate::support::sentinel::MASTER;
 
 fn lazy(builder: LockClientBuilder) -> LockClient {
-    builder.command_timeout(ms(500)).connect_lazy().expect("usable options")
+    builder.command_timeout(ms(1_000)).connect_lazy().expect("usable options")
 }
 
 #[track_caller]
@@ -89,7 +89,7 @@ async fn a_client_that_is_dropped_unused_takes_its_thread_along() {
 #[tokio::test]
 async fn it_works_like_any_other_client() {
     let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(900));
+    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(2_400));
     let client = builder.connect_lazy().expect("usable options");
     works(&client, "at once").await;
     // As many connections as one that has connected.
@@ -103,7 +103,7 @@ async fn it_works_like_any_other_client() {
 async fn calls_before_redis_is_up_behave_as_in_an_outage_and_the_client_goes_on_connecting() {
     let server = Server::start();
     server.kill();
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(900));
+    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(2_400));
     let client = lazy(builder);
     let lock = client.lock("early");
     not_executed(soon("an error", lock.try_lock_now()).await);
@@ -162,7 +162,7 @@ async fn what_a_server_refuses_is_the_error_of_the_call() {
 async fn sentinels_may_come_up_later() {
     let set = Sentinels::start();
     set.kill_sentinels();
-    let builder = LockClient::builder().sentinel(MASTER, set.urls()).watchdog_timeout(ms(900));
+    let builder = LockClient::builder().sentinel(MASTER, set.urls()).watchdog_timeout(ms(2_400));
     let client = lazy(builder);
     not_executed(soon("an error", client.lock("early").lock()).await);
     for sentinel in set.sentinels() {
@@ -181,7 +181,7 @@ async fn nothing_goes_to_a_sentinel_that_is_for_the_primary() {
     }
     // The Sentinels would refuse that user.
     let urls = set.urls().into_iter().map(|url| url.replace("redis://", "redis://app:pw@"));
-    let builder = LockClient::builder().sentinel(MASTER, urls).watchdog_timeout(ms(900));
+    let builder = LockClient::builder().sentinel(MASTER, urls).watchdog_timeout(ms(2_400));
     works(&builder.connect_lazy().expect("usable options"), "user").await;
 }
 
@@ -192,7 +192,7 @@ async fn a_cluster_may_come_up_later_and_its_channels_are_known_before_they_are_
     let proxy = Proxy::new(&cluster.nodes()[0]);
     proxy.refuse(true);
     let seed = format!("redis://127.0.0.1:{}/", proxy.port());
-    let client = lazy(LockClient::builder().cluster([&seed]).watchdog_timeout(ms(900)));
+    let client = lazy(LockClient::builder().cluster([&seed]).watchdog_timeout(ms(2_400)));
     not_executed(soon("an error", client.lock(name).lock()).await);
     proxy.refuse(false);
     wait_until("the connections", SOON, || cluster.nodes().iter().all(|node| clients(node) >= 1))

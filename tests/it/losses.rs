@@ -124,7 +124,7 @@ async fn find<K: LockKind<Token = ()>>(
 #[tokio::test]
 async fn every_request_that_finds_a_loss_tells_a_key_that_is_gone_from_one_that_was_taken() {
     let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(900));
+    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(1_800));
     let client = soon("connecting", builder.connect()).await.expect("connecting");
     for finder in [Renewal, Unlock, UnlockOfOne, Nested, Extension, Execution, HandOff] {
         for blow in [Deleted, Overwritten, Taken] {
@@ -150,7 +150,7 @@ async fn a_lease_that_ended_by_the_clock_stays_the_reason_whatever_redis_says_la
     let client = connect(&server).await;
     for blow in [Deleted, Overwritten, Taken] {
         let lock = client.lock(format!("{blow:?}"));
-        let guard = lock.lock_with_lease(ms(50)).await.expect("the lock");
+        let guard = lock.lock_with_lease(ms(500)).await.expect("the lock");
         soon("the deadline", guard.lost()).await;
         blow.strike(&server, lock.name());
         is_latched(guard, Loss::LeaseEnded).await;

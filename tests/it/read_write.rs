@@ -117,7 +117,7 @@ async fn a_handle_that_reads_passes_a_writer_that_waits_and_others_do_not() {
 async fn a_reader_that_is_lost_keeps_no_writer_of_its_handle_waiting() {
     let server = Server::start();
     let lock = connect(&server).await.read_write_lock("config");
-    let brief = lock.read_with_lease(ms(20)).await.unwrap();
+    let brief = lock.read_with_lease(ms(500)).await.unwrap();
     soon("the end of the lease", brief.lost()).await;
     writes(&lock).await.unlock().await.unwrap();
 }

@@ -57,10 +57,9 @@ async fn the_time_counts_from_the_acquire_and_waiters_come_when_it_is_over() {
     guard.hold_at_least(ms(1_000));
     guard.hold_at_least(ms(500));
     release(guard).await;
-    for when in soon("the waiters", join_all(waiters)).await {
+    for when in soon("the waiters are told", join_all(waiters)).await {
         let waited = when.expect("no panic") - acquired;
         assert!(waited >= ms(990), "after {waited:?}");
-        assert!(waited < ms(3_000), "after {waited:?}: nobody told the waiters");
     }
 }
 
@@ -129,7 +128,7 @@ async fn a_release_whose_answer_is_lost_leaves_it_all_the_same() {
     let server = Server::start();
     for (fault, name) in [(Fault::DropReplyAndReset, "reset"), (Fault::Mute, "mute")] {
         let proxy = Proxy::new(&server);
-        let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(300));
+        let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(1_000));
         let client = builder.connect().await.expect("connecting");
         let guard = hold(&client.lock("before")).await;
         guard.hold_at_least(ms(1));

@@ -53,7 +53,7 @@ fn a_call_outside_of_a_runtime_is_an_error_or_works_and_never_panics() {
         // The hold is given back all the same.
         block_until("a release", SOON, || !server.exists("lock"));
 
-        let guard = runtime.block_on(lock.lock_with_lease(ms(60))).expect("the lock");
+        let guard = runtime.block_on(lock.lock_with_lease(ms(500))).expect("the lock");
         let begun = Instant::now();
         executor::block_on(guard.lost());
         assert!(guard.is_lost() && begun.elapsed() < MINUTE / 10, "{:?}", begun.elapsed());
@@ -114,7 +114,7 @@ fn in_a_runtime_without_io_calls_find_no_server() {
     let server = Server::start();
     let runtime = Runtime::new().expect("a runtime");
     let bare = Builder::new_current_thread().enable_time().build().expect("a runtime");
-    let builder = LockClient::builder().url(server.url()).command_timeout(ms(300));
+    let builder = LockClient::builder().url(server.url()).command_timeout(ms(1_000));
     let client = runtime.block_on(builder.connect()).expect("connecting");
     let lock = client.lock("lock");
     let error = bare.block_on(lock.try_lock_now()).expect_err("no way to the server");

@@ -89,13 +89,9 @@ impl Setup {
         Self { place, prefix: format!("setup-{number}:") }
     }
 
-    /// That long where time is virtual, and three times as long where it is real: beside others a machine
-    /// may not run a client for as long as two thirds of a lease of 600 ms.
+    /// Three times as long: beside others a machine may not run a client for as long as two thirds of a
+    /// lease of 600 ms. (Where time is paused, it costs nothing.)
     pub(crate) fn stretch(&self, time: Duration) -> Duration {
-        #[cfg(feature = "test-util")]
-        if let Place::Memory(_) = &self.place {
-            return time;
-        }
         3 * time
     }
 

@@ -75,7 +75,7 @@ async fn a_guard_that_is_lost_and_lives_on_is_seen_until_it_is_dropped() {
     assert!(client.health().is_live(Duration::ZERO));
     let (gone, ended) = (client.lock("gone"), client.lock("ended"));
     let (outer, inner) = (hold(&gone).await, gone.lock_with_lease(MINUTE).await.unwrap());
-    let short = ended.lock_with_lease(ms(50)).await.unwrap();
+    let short = ended.lock_with_lease(ms(500)).await.unwrap();
     soon("the end of the lease", short.lost()).await;
     let (before, health, after) = (outer.remaining(), client.health(), outer.remaining());
     assert_eq!((health.lost_guards, health.held), (1, 1));
@@ -103,7 +103,7 @@ async fn a_guard_that_is_lost_and_lives_on_is_seen_until_it_is_dropped() {
 #[tokio::test]
 async fn a_renewal_counts_and_says_when_it_was() {
     let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(300));
+    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(2_400));
     let client = builder.connect().await.unwrap();
     let guards = join_all(["a", "b"].map(|name| client.lock(name)).iter().map(hold)).await;
     assert!(client.health().last_renewal.is_none() && client.stats().renewals == 0);
@@ -120,7 +120,7 @@ async fn a_renewal_counts_and_says_when_it_was() {
 #[tokio::test]
 async fn a_client_is_ready_while_a_server_is_up_and_it_is_not_closed() {
     let server = Server::start();
-    let builder = || LockClient::builder().url(server.url()).command_timeout(ms(500));
+    let builder = || LockClient::builder().url(server.url()).command_timeout(ms(1_500));
     let client = builder().connect().await.unwrap();
     let lazy = builder().connect_lazy().unwrap();
     // To ask is what has it connect: a service that is not ready gets no requests.

@@ -39,7 +39,7 @@ fn says(error: Option<Error>, expected: &str) -> ErrorKind {
 }
 
 async fn unconnected(builder: LockClientBuilder) -> Option<Error> {
-    soon("an answer", builder.command_timeout(ms(500)).connect()).await.err()
+    soon("an answer", builder.command_timeout(ms(1_000)).connect()).await.err()
 }
 
 fn at(url: impl Into<String>) -> LockClientBuilder {
@@ -221,7 +221,7 @@ async fn a_call_that_cannot_work_says_why_and_what_would() {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let redis = format!("Redis at 127.0.0.1:{}", proxy.port());
-    let builder = at(proxy.url(&server)).command_timeout(ms(300));
+    let builder = at(proxy.url(&server)).command_timeout(ms(1_000));
     let client = soon("connecting", builder.connect()).await.expect("connecting");
     server.ask::<()>(&["HSET", "user:42", "name", "bob"]);
     says(

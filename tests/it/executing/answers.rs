@@ -159,7 +159,7 @@ async fn the_lock_goes_to_no_one_while_commands_may_be_executed_that_were_not_an
 async fn a_handle_acquires_again_only_behind_commands_that_nobody_awaits() {
     let scene = Scene::new(SOON).await;
     let lock = Arc::new(scene.client.lock("again"));
-    let guard = Arc::new(lock.lock_with_lease(ms(300)).await.expect("the lock"));
+    let guard = Arc::new(lock.lock_with_lease(ms(1_200)).await.expect("the lock"));
     scene.held_back_and_dropped(&guard).await;
     soon("the loss", guard.lost()).await;
     wait_until("a free lock", SOON, || !scene.server.exists("again")).await;
@@ -183,7 +183,7 @@ async fn a_handle_acquires_again_only_behind_commands_that_nobody_awaits() {
 async fn a_guard_that_is_lost_while_it_waits_does_not_rely_on_the_next_hold() {
     let scene = Scene::new(SOON).await;
     let lock = Arc::new(scene.client.lock("behind"));
-    let guard = Arc::new(lock.lock_with_lease(ms(300)).await.expect("the lock"));
+    let guard = Arc::new(lock.lock_with_lease(ms(1_200)).await.expect("the lock"));
     let first = scene.held_back(&guard).await;
     let again = tokio::spawn(async move { hold(&lock).await });
     turns(10).await;

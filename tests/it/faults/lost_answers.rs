@@ -19,10 +19,14 @@ async fn scene() -> Scene {
 }
 
 async fn renewing_scene(watchdog_timeout: Duration) -> Scene {
+    scene_of(watchdog_timeout, ms(1_000)).await
+}
+
+async fn scene_of(watchdog_timeout: Duration, command_timeout: Duration) -> Scene {
     let server = Server::start();
     let proxy = Proxy::new(&server);
     let builder = LockClient::builder().url(proxy.url(&server)).watchdog_timeout(watchdog_timeout);
-    let client = builder.command_timeout(ms(1_000)).connect().await.unwrap();
+    let client = builder.command_timeout(command_timeout).connect().await.unwrap();
     let lock = client.lock("warm-up");
     release(hold(&lock).await).await;
     drop(hold(&lock).await);
@@ -255,7 +259,7 @@ async fn a_call_under_way_at_a_close_finds_a_new_connection_after_a_cut() {
 
 #[tokio::test]
 async fn n6_a_nested_release_that_was_done_is_no_loss_when_the_outer_lease_ends_meanwhile() {
-    let Scene { server, proxy, client } = scene().await;
+    let Scene { server, proxy, client } = scene_of(2 * MINUTE, SOON).await;
     let lock = client.lock("nested");
     let outer = soon("the outer hold", lock.lock_with_lease(ms(1_500))).await.unwrap();
     let inner = hold(&lock).await;

@@ -293,12 +293,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
                         return Ok(Some(granted));
                     }
                     let asked_at = clock::now();
-                    let tried = tokio::select! {
-                        biased;
-                        // That call has handed it to this one, before this one could ask.
-                        () = waiting.is_handed() => continue,
-                        tried = self.try_until(asked_at, None, None) => tried,
-                    };
+                    let Some(tried) = self.unless_handed(waiting, asked_at).await else { continue };
                     let tried = match tried {
                         Some(tried) => tried.map_err(|error| error.after(trouble.take()))?,
                         None => return Ok(None),

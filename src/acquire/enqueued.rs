@@ -1,11 +1,13 @@
 //! The place of a call in a wait queue.
 
 use std::ops::Deref;
+use std::time::Instant;
 
 use crate::engine::Engine;
+use crate::error::Error;
 use crate::wait::{Reached, Registration};
 
-use super::{Acquisition, Question};
+use super::{Acquisition, Question, Tried};
 
 /// A registration in the wait queue of one of the locks. Its drop gives back a lock that was handed off meanwhile.
 pub(super) struct Enqueued<'a> {
@@ -23,6 +25,22 @@ impl<Q: Question> Acquisition<'_, Q> {
             waiting.of = of;
             waiting.registration.move_to(&self.question.handles()[of], self.until(), reached);
         }
+    }
+
+    /// Asks Redis for a nested hold, if the lock is not handed to this call before it can ask: then it is `None`.
+    pub(super) fn unless_handed(
+        &self,
+        waiting: &Enqueued<'_>,
+        asked_at: Instant,
+    ) -> impl Future<Output = Option<Option<Result<Tried<Q::Granted>, Error>>>> {
+        // Boxed, because few calls nest while they wait.
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = waiting.is_handed() => None,
+                tried = self.try_until(asked_at, None, None) => Some(tried),
+            }
+        })
     }
 }
 

@@ -353,29 +353,6 @@ async fn something_else(
 }
 
 #[tokio::test]
-async fn a_client_that_waits_sends_a_request_every_three_seconds_at_most() {
-    let setup = Setup::alone();
-    let proxy = setup.proxy();
-    let (one, other) = (setup.connect().await, setup.client_through(&proxy).await);
-    let guard = fair_hold(&one.fair_lock("silent")).await;
-    let lock = other.fair_lock("silent");
-    let mut tasks = Vec::new();
-    for _ in 0..5 {
-        let lock = lock.clone();
-        tasks.push(tokio::spawn(async move { release(lock.lock().await.unwrap()).await }));
-    }
-    proxy.settled(ms(300)).await;
-    proxy.forget_commands();
-    // Two refreshes, and none of the waiters behind the first asks.
-    tokio::time::sleep(ms(7_000)).await;
-    assert_eq!(proxy.sent("EVALSHA"), 2, "{:?}", proxy.commands());
-    release(guard).await;
-    for task in tasks {
-        soon("a turn", task).await.unwrap();
-    }
-}
-
-#[tokio::test]
 async fn an_uncontended_pair_costs_two_requests() {
     let setup = Setup::alone();
     let proxy = setup.proxy();

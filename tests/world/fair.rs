@@ -116,6 +116,23 @@ fn every_grace_that_is_accepted_is_long_enough_for_a_client_that_is_near() {
     }
 }
 
+/// None of the waiters behind the first asks.
+#[test]
+fn a_client_that_waits_sends_a_request_every_three_seconds_at_most() {
+    play(0, async |scene| {
+        let [one, other] = two_clients(scene, ms(2), LockClient::builder()).await;
+        let guard = one.fair_lock(CUT).lock().await.expect("the lock");
+        let waiting = join_all((0..5).map(|_| waiter(&other))).await;
+        let before = scene.calls("evalsha");
+        sleep(ms(7_000)).await;
+        assert_eq!(scene.calls("evalsha") - before, 2);
+        guard.unlock().await.expect("a release");
+        for one in waiting {
+            one.await.expect("no panic").unlock().await.expect("a release");
+        }
+    });
+}
+
 fn turn<K: LockKind>(lock: Lock<K>) -> BoxFuture<'static, LockGuard<K::Token>> {
     async move { lock.lock().await.expect("a turn") }.boxed()
 }

@@ -11,28 +11,26 @@
 mod support;
 
 use std::alloc::System;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::future::join_all;
 use redis::aio::MultiplexedConnection;
-use redlatch::{Lock, LockClient, LockGuard};
+use redlatch::{Lock, LockGuard};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use support::{
-    SOON, Server, child, connect, hold, ms, release, scripts, turns, wait_until, within,
+    MINUTE, SOON, Server, child, client_with, connect, hold, ms, release, runtime, scripts, turns,
+    wait_until, within,
 };
 use tokio::task::JoinHandle;
 
 #[global_allocator]
 static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-const MINUTE: Duration = Duration::from_secs(60);
-
 const PAIRS: usize = 200;
 
 /// In a process of its own, on one thread.
 fn alone<F: Future<Output = ()>>(name: &str, test: fn() -> F) {
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
-    child::alone(name, || runtime().expect("a runtime").block_on(test()));
+    child::alone(name, || runtime().block_on(test()));
 }
 
 /// Of one pair, how often memory was asked for.
@@ -116,8 +114,7 @@ async fn held_locks_cost() {
     const MANY: usize = 20_000;
     const MOST: usize = 780;
     let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(9_000));
-    let client = builder.connect().await.unwrap();
+    let client = client_with(server.url(), ms(9_000)).await;
     // What there is of it once is there before.
     release(hold(&client.lock("first")).await).await;
     let before = in_use();

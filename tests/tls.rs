@@ -16,7 +16,9 @@ use libtest_mimic::Arguments;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use redis::{ClientTlsConfig, TlsCertificates};
 use redlatch::{Error, ErrorKind, LockClient, Outcome};
-use support::{Child, SOON, Server, child, hold, ms, release, renewed, soon, wait_until};
+use support::{
+    Child, SOON, Server, child, connected, hold, ms, release, renewed, soon, wait_until, waiting,
+};
 use tempfile::TempDir;
 use trials::trials;
 
@@ -173,11 +175,10 @@ async fn a_lock_goes_round_and_its_waiter_is_woken_by_a_message() {
 async fn a_cut_is_ridden_out() {
     let guarded = Guarded::start();
     let builder = LockClient::builder().client(guarded.client(None)).watchdog_timeout(ms(3_000));
-    let client = soon("connecting", builder.connect()).await.expect("connecting");
+    let client = connected(builder).await;
     let other = guarded.connect().await;
     let guard = hold(&client.lock("cut")).await;
-    let next = other.lock("cut");
-    let waiting = tokio::spawn(async move { hold(&next).await });
+    let waiting = waiting(&other, "cut");
     wait_until("it parks", SOON, || guarded.server.subscribers("cut") == 1).await;
     let before = guarded.connections();
     let kill = |kind| guarded.server.ask::<u64>(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);

@@ -23,7 +23,10 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redlatch::{ErrorKind, LockClient};
-use support::{Proxy, SOON, Server, connect, hold, ms, release, soon, wait_until, within};
+use support::{
+    MINUTE, Proxy, SOON, Server, client_with, connect, connected, hold, ms, release, soon,
+    wait_until, waiting, within,
+};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -163,11 +166,6 @@ async fn alone(args: &[&str], test: impl AsyncFnOnce(&Server)) {
     wait_until("the clients are gone", SOON, || clients() == 1).await;
 }
 
-async fn client_with(url: String, watchdog: Duration) -> LockClient {
-    let builder = LockClient::builder().url(url).watchdog_timeout(watchdog);
-    soon("connecting", builder.connect()).await.expect("connecting")
-}
-
 #[tokio::test]
 async fn each_acquisition_has_a_span_that_tells_name_owner_wait_and_result() {
     alone(&[], async |server| {
@@ -224,8 +222,7 @@ async fn nothing_is_told_at_info_or_above_while_all_is_well() {
             release(hold(&lock).await).await;
         }
         let guard = hold(&lock).await;
-        let next = other.lock("hot");
-        let waiting = tokio::spawn(async move { hold(&next).await });
+        let waiting = waiting(&other, "hot");
         wait_until("it parks", SOON, || server.subscribers("hot") == 1).await;
         drop(guard);
         let guard = soon("the waiter has the lock", waiting).await.unwrap();
@@ -269,7 +266,7 @@ async fn a_lost_lock_is_one_warning_that_names_lock_and_owner() {
 async fn a_lock_that_is_held_for_too_long_is_one_warning() {
     alone(&[], async |server| {
         let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(900));
-        let client = builder.max_hold(ms(1_000)).connect().await.expect("connecting");
+        let client = connected(builder.max_hold(ms(1_000))).await;
         let lock = client.lock("too long");
         let guard = hold(&lock).await;
         soon("the loss", guard.lost()).await;
@@ -295,7 +292,7 @@ async fn a_lock_that_is_held_for_too_long_is_one_warning() {
 async fn a_renewal_that_fails_begins_an_outage_and_the_loss_that_follows_is_a_warning() {
     alone(&[], async |server| {
         let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(2_400));
-        let client = soon("connecting", builder.command_timeout(ms(500)).connect()).await.unwrap();
+        let client = connected(builder.command_timeout(ms(500))).await;
         let lock = client.lock("frozen");
         let guard = hold(&lock).await;
         let owner = guard.owner().to_owned();
@@ -331,7 +328,7 @@ async fn s7_a_server_that_may_evict_locks_is_one_warning_at_connect() {
         // Who may not ask goes without.
         server.ask::<()>(&["ACL", "SETUSER", "blind", "on", ">p", "~*", "&*", "+@all", "-info"]);
         let url = format!("redis://blind:p@127.0.0.1:{}/", server.port());
-        let blind = soon("connecting", LockClient::connect(url)).await.unwrap();
+        let blind = connected(LockClient::builder().url(url)).await;
         release(hold(&blind.lock("evictable")).await).await;
         assert_eq!(warnings(), 1);
         // A lazy client asks when it can.

@@ -41,9 +41,7 @@ pub(crate) struct Assignment {
 const GAP: u64 = 10 * MS;
 
 pub(crate) fn main(assignment: &Assignment) {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.expect("a runtime").block_on(serve(assignment));
+    crate::support::workers().block_on(serve(assignment));
 }
 
 async fn serve(assignment: &Assignment) {

@@ -370,8 +370,7 @@ pub(crate) mod trials {
         name(&mut redis);
         let mut hand = Hand { rng: Rng::with_seed(1), redis };
         assert!(!kill_type(&mut hand, "normal").is_some_and(|fault| fault.took_effect));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.expect("a runtime");
+        let runtime = support::runtime();
         let client = redlatch::LockClient::builder().url(server.url()).label("hammered");
         let client = runtime.block_on(client.connect()).expect("a client");
         let killed = kill_type(&mut hand, "normal").expect("a fault");

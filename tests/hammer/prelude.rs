@@ -2,7 +2,6 @@
 
 pub(crate) use std::collections::HashMap;
 pub(crate) use std::sync::{Arc, Mutex};
-use std::sync::{MutexGuard, PoisonError};
 pub(crate) use std::time::Duration;
 
 pub(crate) use fastrand::Rng;
@@ -16,8 +15,4 @@ pub(crate) use crate::history::{
 pub(crate) use crate::names::{Kind, Names};
 pub(crate) use crate::record::{Event, FENCED, How, MS, Outcome, Record, Recorder, now};
 pub(crate) use crate::shared::Shared;
-
-/// A thread that failed while it had this must not hide behind "poisoned".
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+pub(crate) use crate::support::unpoisoned as lock;

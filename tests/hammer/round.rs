@@ -138,7 +138,6 @@ fn networks(server: &Server, proxies: &[Proxy], size: Size, seed: u64) -> Vec<[N
         _ if size.far => Distance {
             each_way: Duration::from_micros(random.u64(0..10_000)),
             jitter: Duration::from_micros(random.u64(0..1_000)),
-            ..Distance::default()
         },
         _ => Distance::default(),
     });

@@ -9,6 +9,7 @@ use crate::handle::{Ask, Wish};
 use crate::prelude::*;
 use crate::resource::work;
 use crate::shared::Member;
+use crate::support::ms;
 
 pub(crate) struct Worker {
     shared: Arc<Shared>,
@@ -21,10 +22,6 @@ pub(crate) struct Worker {
     own: Vec<Option<Arc<Handle>>>,
     /// Whom it gives guards to, if its runtime may end before it does.
     heir: Option<UnboundedSender<Hold>>,
-}
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
 }
 
 /// Explicit leases: some run out in mid-hold, some are so long that a lock which nobody gave back

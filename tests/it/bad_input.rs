@@ -20,8 +20,7 @@ fn refused<T>(what: &str, result: Result<T, Error>, kind: ErrorKind) -> Error {
 
 #[tokio::test]
 async fn i3_an_empty_name_is_refused_by_every_call_and_nothing_is_sent() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
+    let (server, proxy) = proxied();
     let plain = soon("connecting", LockClient::connect(proxy.url(&server))).await.unwrap();
     let builder = LockClient::builder().url(proxy.url(&server)).name_prefix("app:");
     let prefixed = soon("connecting", builder.connect()).await.unwrap();
@@ -199,8 +198,7 @@ async fn i2_waits_of_any_length_are_taken() {
 async fn a_prefix_makes_the_key_and_keeps_applications_apart() {
     for (prefix, name) in [("app:", "job"), ("{app}:", "job"), ("a b\n🔑", "{job}")] {
         let server = Server::start();
-        let builder = LockClient::builder().url(server.url()).name_prefix(prefix);
-        let prefixed = soon("connecting", builder.connect()).await.unwrap();
+        let prefixed = connected(LockClient::builder().url(server.url()).name_prefix(prefix)).await;
         let key = format!("{prefix}{name}");
         let lock = prefixed.lock(name);
         assert_eq!(lock.name(), name, "the name is what was given");

@@ -38,39 +38,46 @@ async fn hold_all(locks: &[Lock]) -> Vec<LockGuard> {
     lock_all(locks).await.into_iter().map(|guard| guard.expect("locking")).collect()
 }
 
-/// A client as after its first locks: the server knows the scripts.
-async fn warm(builder: LockClientBuilder) -> LockClient {
-    let client = soon("connecting", builder.connect()).await.expect("connecting");
+/// A client as after its first locks, and more of them: the server knows the scripts.
+async fn warm(builder: LockClientBuilder) -> (LockClient, Vec<Lock>) {
+    let client = connected(builder).await;
     unlock_all(hold_all(&locks(&client)).await).await;
-    client
+    let locks = locks(&client);
+    (client, locks)
 }
 
 #[tokio::test]
 async fn requests_that_come_while_others_are_under_way_share_calls() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = warm(LockClient::builder().url(proxy.url(&server))).await;
-    let locks = locks(&client);
-    proxy.forget_commands();
-    let guards = hold_all(&locks).await;
-    // Two leave at once, and the rest with at most 32 to a call.
-    assert_eq!(proxy.sent("EVALSHA"), 4);
-    for guard in &guards {
-        assert_eq!(server.holds(guard.name()).get(guard.owner()), Some(&1), "{}", guard.name());
+    let (server, proxy) = proxied();
+    let (_client, locks) = warm(LockClient::builder().url(proxy.url(&server))).await;
+    let all_count = |guards: &[LockGuard], count| {
+        let count_of = |guard: &LockGuard| server.holds(guard.name()).get(guard.owner()).copied();
+        guards.iter().all(|guard| count_of(guard) == Some(count))
+    };
+    let mut held = Vec::new();
+    for count in 1..=2 {
+        proxy.forget_commands();
+        held.push(hold_all(&locks).await);
+        // Two leave at once, and the rest with at most 32 to a call.
+        assert_eq!(proxy.sent("EVALSHA"), 4);
+        assert!(all_count(&held[0], count), "not {count} of each");
     }
-    proxy.forget_commands();
-    unlock_all(guards).await;
-    assert_eq!(proxy.sent("EVALSHA"), 4);
+    while let Some(guards) = held.pop() {
+        assert!(all_count(&guards, held.len() as u32 + 1));
+        proxy.forget_commands();
+        unlock_all(guards).await;
+        assert_eq!(proxy.sent("EVALSHA"), 4);
+    }
     assert_nothing_is_left(&server);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_is_no_lock_hurts_nobody_in_the_same_call() {
     let server = Server::start();
-    let client = warm(LockClient::builder().url(server.url())).await;
+    let (_client, locks) = warm(LockClient::builder().url(server.url())).await;
     server.ask::<()>(&["SET", "lock:40", "text"]);
     server.reset_stats();
-    let tasks = locks(&client).into_iter().map(|lock| {
+    let tasks = locks.into_iter().map(|lock| {
         tokio::spawn(async move {
             for _ in 0..10 {
                 match soon("locking", lock.lock()).await {
@@ -97,12 +104,12 @@ async fn a_key_that_is_no_lock_hurts_nobody_in_the_same_call() {
 #[tokio::test]
 async fn every_answer_goes_to_the_one_who_asked() {
     let server = Server::start();
-    let client = warm(LockClient::builder().url(server.url())).await;
+    let (client, plain) = warm(LockClient::builder().url(server.url())).await;
     let taken: BTreeSet<String> = names().into_iter().skip(1).step_by(3).collect();
     for name in &taken {
         server.hold_by_hand(name, "somebody:1", ms(60_000));
     }
-    let (plain, names) = (locks(&client), names());
+    let names = names();
     let fenced: Vec<_> =
         names.iter().map(|name| client.fenced_lock(format!("fenced:{name}"))).collect();
     // Tokens and plain answers in turns, so that they travel in the same calls.
@@ -123,25 +130,6 @@ async fn every_answer_goes_to_the_one_who_asked() {
         }
         soon("unlocking", fenced.unlock()).await.unwrap();
     }
-}
-
-#[tokio::test]
-async fn holds_upon_holds_share_calls_as_well() {
-    let server = Server::start();
-    let client = warm(LockClient::builder().url(server.url())).await;
-    let locks = locks(&client);
-    let outer = hold_all(&locks).await;
-    server.reset_stats();
-    let inner = hold_all(&locks).await;
-    assert_eq!(server.calls("evalsha"), 4);
-    let all_count = |count| {
-        outer.iter().all(|guard| server.holds(guard.name()).get(guard.owner()) == Some(&count))
-    };
-    assert!(all_count(2));
-    unlock_all(inner).await;
-    assert!(all_count(1));
-    unlock_all(outer).await;
-    assert_nothing_is_left(&server);
 }
 
 #[tokio::test]
@@ -175,8 +163,7 @@ async fn one_forbidden_key_hurts_nobody_in_the_same_call() {
 #[tokio::test]
 async fn full_memory_lets_every_release_through_and_grants_no_half_a_lock() {
     let server = Server::start();
-    let client = warm(LockClient::builder().url(server.url())).await;
-    let held = locks(&client);
+    let (client, held) = warm(LockClient::builder().url(server.url())).await;
     let guards = hold_all(&held).await;
     let others: Vec<_> = (0..MANY).map(|number| client.lock(format!("other:{number}"))).collect();
     server.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
@@ -229,9 +216,8 @@ async fn a_server_that_forgets_the_script_learns_it_again() {
 
 #[tokio::test]
 async fn a_cut_under_a_shared_call_costs_nobody_the_answer() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = warm(LockClient::builder().url(proxy.url(&server))).await;
+    let (server, proxy) = proxied();
+    let (client, _) = warm(LockClient::builder().url(proxy.url(&server))).await;
     for (nth, fault) in [(3, Fault::DropReplyAndReset), (4, Fault::ResetBeforeSend)] {
         let locks = locks(&client);
         let faults = proxy.faults();
@@ -249,11 +235,10 @@ async fn a_cut_under_a_shared_call_costs_nobody_the_answer() {
 
 #[tokio::test]
 async fn a_shared_call_that_is_not_answered_fails_each_request_in_time_and_is_undone() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
+    let (server, proxy) = proxied();
     let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(1_000));
-    let client = warm(builder).await;
-    let (locks, faults) = (locks(&client), proxy.faults());
+    let (_client, locks) = warm(builder).await;
+    let faults = proxy.faults();
     proxy.plan("EVALSHA", 3, Fault::Mute);
     let answers = lock_all(&locks).await;
     assert_eq!(proxy.faults(), faults + 1);
@@ -283,10 +268,8 @@ fn two_under_way_and_one_seated<'a>(
 
 #[tokio::test]
 async fn a_call_that_is_dropped_in_its_seat_is_never_sent() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = warm(LockClient::builder().url(proxy.url(&server))).await;
-    let locks = locks(&client);
+    let (server, proxy) = proxied();
+    let (_client, locks) = warm(LockClient::builder().url(proxy.url(&server))).await;
     server.reset_stats();
     let (first, third) = two_under_way_and_one_seated(&locks);
     drop(third);
@@ -303,8 +286,7 @@ async fn a_call_that_is_dropped_in_its_seat_is_never_sent() {
 #[tokio::test]
 async fn a_call_that_is_dropped_on_its_way_with_others_is_undone() {
     let server = Server::start();
-    let client = warm(LockClient::builder().url(server.url())).await;
-    let locks = locks(&client);
+    let (_client, locks) = warm(LockClient::builder().url(server.url())).await;
     for pause in 1..30 {
         let (first, third) = two_under_way_and_one_seated(&locks);
         let mut fourth = locks[3].lock().boxed();
@@ -323,11 +305,9 @@ async fn a_call_that_is_dropped_on_its_way_with_others_is_undone() {
 
 #[tokio::test]
 async fn the_undo_of_a_request_that_shares_a_call_waits_until_that_is_over() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
+    let (server, proxy) = proxied();
     let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(1_000));
-    let client = warm(builder).await;
-    let locks = locks(&client);
+    let (_client, locks) = warm(builder).await;
     server.reset_stats();
     let faults = proxy.faults();
     proxy.plan("EVALSHA", 3, Fault::Mute);
@@ -345,10 +325,8 @@ async fn the_undo_of_a_request_that_shares_a_call_waits_until_that_is_over() {
 
 #[tokio::test]
 async fn a_request_waits_for_the_tasks_that_are_ready_to_run_and_for_nothing_else() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = warm(LockClient::builder().url(proxy.url(&server))).await;
-    let locks = locks(&client);
+    let (server, proxy) = proxied();
+    let (_client, locks) = warm(LockClient::builder().url(proxy.url(&server))).await;
     proxy.forget_commands();
     let (first, third) = two_under_way_and_one_seated(&locks);
     // Quicker than any timer, and nobody reads an answer afterwards.

@@ -38,16 +38,11 @@ async fn every_call_is_about_order(lock: &Lock, kind: ErrorKind) {
     }
 }
 
-async fn client_of(url: String) -> LockClient {
-    let builder = LockClient::builder().url(url).name_prefix("app:").command_timeout(ms(1_000));
-    soon("connecting", builder.connect()).await.expect("connecting")
-}
-
 #[tokio::test]
 async fn an_error_names_its_lock_as_the_caller_did_and_says_whether_to_call_again() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = client_of(proxy.url(&server)).await;
+    let (server, proxy) = proxied();
+    let builder = LockClient::builder().url(proxy.url(&server)).name_prefix("app:");
+    let client = connected(builder.command_timeout(ms(1_000))).await;
     let lock = client.lock("order");
 
     server.ask::<()>(&["SET", "app:order", "data"]);

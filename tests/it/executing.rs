@@ -76,9 +76,7 @@ async fn a_fenced_guard_executes_commands_too() {
 
 #[tokio::test]
 async fn all_of_them_take_one_round_trip_and_one_request() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = LockClient::connect(proxy.url(&server)).await.expect("connecting");
+    let Far { server: _server, proxy, client } = Far::new().await;
     let guard = client.lock("once").lock_with_lease(MINUTE).await.expect("the lock");
     let (commands, mut many) = (proxy.commands(), pipe());
     for number in 0..100 {
@@ -351,8 +349,7 @@ async fn a_command_that_fails_is_the_last_one() {
 #[tokio::test]
 async fn a_server_that_may_not_write_now_executes_nothing() {
     let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).command_timeout(ms(1_000));
-    let guard = hold(&builder.connect().await.expect("connecting").lock("full")).await;
+    let guard = hold(&impatient(server.url(), ms(1_000)).await.lock("full")).await;
     let mut commands = pipe();
     commands.get("a").del("a").set("b", 1);
     server.ask::<()>(&["SET", "a", "1"]);
@@ -463,8 +460,7 @@ async fn a_sharded_message_is_sent_in_the_slot_of_the_lock_and_needs_no_right_to
     let user: Vec<_> = user.split(' ').collect();
     cluster.nodes().iter().for_each(|node| node.ask(&user));
     let urls = cluster.urls().into_iter().map(|url| url.replace("redis://", "redis://app:pw@"));
-    let builder = LockClient::builder().cluster(urls).command_timeout(SOON);
-    let client = builder.connect().await.expect("connecting");
+    let client = connected(LockClient::builder().cluster(urls).command_timeout(SOON)).await;
     let guard = hold(&client.lock("{shop}:lock")).await;
     let calls = cluster.calls("evalsha");
     let mut elsewhere = pipe();

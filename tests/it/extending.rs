@@ -48,8 +48,7 @@ async fn a_longer_lease_is_never_shortened() {
 #[tokio::test]
 async fn the_watchdog_goes_on_with_a_default_lease() {
     let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(2_400));
-    let guard = hold(&builder.connect().await.unwrap().lock("watched")).await;
+    let guard = hold(&client_with(server.url(), ms(2_400)).await.lock("watched")).await;
     guard.extend(ms(4_000)).await.expect("still held");
     assert!(guard.remaining() > ms(2_600));
     let extended = Instant::now() + guard.remaining();
@@ -102,10 +101,8 @@ async fn a_lease_out_of_bounds_is_refused_before_any_request() {
 
 #[tokio::test]
 async fn without_an_answer_the_guard_is_valid_for_as_long_as_it_was() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(1_000));
-    let lock = builder.connect().await.expect("connecting").lock("silent");
+    let (server, proxy) = proxied();
+    let lock = impatient(proxy.url(&server), ms(1_000)).await.lock("silent");
     let guard = held_for(&lock, ms(10_000)).await;
     guard.extend(ms(10_000)).await.expect("every script once");
     proxy.plan("EVALSHA", 1, Fault::Mute);
@@ -122,10 +119,8 @@ async fn without_an_answer_the_guard_is_valid_for_as_long_as_it_was() {
 /// on with the release for as long.
 #[tokio::test]
 async fn an_extension_without_an_answer_is_released_after_an_outage_longer_than_the_first_lease() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(1_000));
-    let lock = builder.connect().await.expect("connecting").lock("outage");
+    let (server, proxy) = proxied();
+    let lock = impatient(proxy.url(&server), ms(1_000)).await.lock("outage");
     let guard = held_for(&lock, ms(1_500)).await;
     guard.extend(ms(1_500)).await.expect("every script once");
     proxy.plan("EVALSHA", 1, Fault::Mute);

@@ -63,22 +63,6 @@ async fn clients_with<const MANY: usize>(grace: Duration) -> (Server, [LockClien
     (server, clients.try_into().expect("so many"))
 }
 
-/// A server, and a client of it by way of a proxy.
-struct Far {
-    server: Server,
-    proxy: Proxy,
-    client: LockClient,
-}
-
-impl Far {
-    async fn new() -> Self {
-        let server = Server::start();
-        let proxy = Proxy::new(&server);
-        let client = LockClient::builder().url(proxy.url(&server)).connect().await.unwrap();
-        Self { server, proxy, client }
-    }
-}
-
 /// A task that waits for the lock.
 fn call(lock: FairLock) -> JoinHandle<LockGuard> {
     tokio::spawn(async move { lock.lock().await.expect("a turn") })

@@ -32,21 +32,7 @@ mod process;
 mod rows;
 mod server;
 
-use tokio::runtime::{Builder, Runtime};
-
 use crate::prelude::*;
-
-/// A client whose default leases are that long.
-async fn client_with(url: impl Into<String>, watchdog_timeout: Duration) -> LockClient {
-    let builder = LockClient::builder().url(url).watchdog_timeout(watchdog_timeout);
-    soon("connecting", builder.connect()).await.expect("connecting")
-}
-
-/// A client whose commands may take that long.
-async fn impatient(url: String, command_timeout: Duration) -> LockClient {
-    let builder = LockClient::builder().url(url).command_timeout(command_timeout);
-    soon("connecting", builder.connect()).await.expect("connecting")
-}
 
 /// A call of `client` for a lock that another holds. The client is the first that waits for it.
 async fn parked(
@@ -63,12 +49,4 @@ async fn parked(
 /// The lock of such a call, which comes soon.
 async fn has_its_turn(waiter: JoinHandle<Result<LockGuard, Error>>) {
     release(soon("the lock", waiter).await.expect("no panic").expect("a turn")).await;
-}
-
-fn workers() -> Runtime {
-    Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
-}
-
-fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().expect("a runtime")
 }

@@ -4,7 +4,6 @@
 
 use std::thread;
 
-use tokio::runtime::Builder;
 use tokio::time::Instant;
 
 use crate::prelude::*;
@@ -70,8 +69,7 @@ pub(crate) async fn guards_dropped_in_many_threads_at_once_all_free_their_locks(
 pub(crate) async fn a_dropped_guard_wakes_a_parked_waiter_of_another_client(setup: Setup) {
     let (client, other) = (setup.connect().await, setup.connect().await);
     let guard = hold(&client.lock("handed on")).await;
-    let next = other.lock("handed on");
-    let waiter = tokio::spawn(async move { next.lock().await.expect("its turn") });
+    let waiter = waiting(&other, "handed on");
     wait_until("the waiter parks", SOON, || setup.subscribers("handed on") == 1).await;
     drop(guard);
     // By itself it would look again when the lease of 30 s has ended.
@@ -126,7 +124,6 @@ async fn a_thousand_guards_dropped_at_once_all_free_their_locks() {
 #[test]
 fn a_guard_is_renewed_without_a_runtime_of_the_users_and_is_unlocked_in_another() {
     let setup = Setup::alone();
-    let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
     let guard =
         runtime().block_on(async { hold(&setup.client_with(ms(3_000)).await.lock("kept")).await });
     // Longer than a lease: it is still held only if it was renewed.
@@ -135,17 +132,4 @@ fn a_guard_is_renewed_without_a_runtime_of_the_users_and_is_unlocked_in_another(
     assert!(setup.exists("kept"));
     runtime().block_on(release(guard));
     assert!(!setup.exists("kept"));
-}
-
-#[tokio::test]
-async fn a_guard_dropped_while_redis_is_down_is_released_when_it_is_back() {
-    let server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(2 * MINUTE);
-    let guard = hold(&builder.connect().await.unwrap().lock("down")).await;
-    server.kill();
-    drop(guard);
-    // Nothing can happen now; long enough for the first tries to be in vain.
-    tokio::time::sleep(ms(300)).await;
-    server.start_again();
-    wait_until("a free lock", SOON, || !server.exists("down")).await;
 }

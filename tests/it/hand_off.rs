@@ -38,6 +38,11 @@ const LOCK: Take = |lock| async move { lock.lock().await }.boxed();
 /// A waiter with an explicit lease.
 const FOR_A_MINUTE: Take = |lock| async move { lock.lock_with_lease(MINUTE).await }.boxed();
 
+/// The option not to wait long for an answer.
+fn hasty(options: LockClientBuilder) -> LockClientBuilder {
+    options.command_timeout(ms(1_000))
+}
+
 /// A server and a client of it through a proxy. The scripts are there already, so that a fault
 /// befalls the hand-off and not the first try of it.
 struct Scene {
@@ -54,8 +59,7 @@ impl Scene {
     async fn with(args: &[&str], options: fn(LockClientBuilder) -> LockClientBuilder) -> Self {
         let server = Server::start_with(args);
         let proxy = Proxy::new(&server);
-        let builder = options(LockClient::builder().url(proxy.url(&server)));
-        let client = soon("connecting", builder.connect()).await.expect("connecting");
+        let client = connected(options(LockClient::builder().url(proxy.url(&server)))).await;
         let scene = Self { server, proxy, client };
         // Every script once.
         let (guard, next) = scene.pair("before", LOCK).await;
@@ -78,8 +82,7 @@ impl Scene {
 
     /// Another client, which is subscribed beside this one and waits for the lock.
     async fn outside(&self, name: &str) -> JoinHandle<LockGuard> {
-        let lock = self.other().await.lock(name);
-        let waiting = tokio::spawn(async move { lock.lock().await.expect("the lock") });
+        let waiting = waiting(&self.other().await, name);
         wait_until("another client waits", SOON, || self.server.subscribers(name) == 2).await;
         waiting
     }

@@ -22,8 +22,7 @@ fn not_executed<T>(result: Result<T, Error>) {
 async fn works(client: &LockClient, name: &str) {
     let lock = client.lock(name);
     let guard = hold(&lock).await;
-    let next = client.lock(name);
-    let waiter = tokio::spawn(async move { hold(&next).await });
+    let waiter = waiting(client, name);
     renewed(&guard).await;
     release(guard).await;
     release(soon("the lock", waiter).await.expect("no panic")).await;
@@ -202,8 +201,7 @@ async fn a_cluster_may_come_up_later_and_its_channels_are_known_before_they_are_
     // The first call of a client wakes whoever waits.
     let other = LockClient::builder().cluster(cluster.urls()).connect().await.expect("connecting");
     cluster.hold_by_hand(name, "somebody:1", MINUTE);
-    let waiting = other.lock(name);
-    let waiter = tokio::spawn(async move { hold(&waiting).await });
+    let waiter = waiting(&other, name);
     wait_until("a waiter", SOON, || cluster.subscribers(name) == 1).await;
     let first = lazy(LockClient::builder().cluster(cluster.urls()));
     assert!(soon("forcing", first.lock(name).force_unlock()).await.expect("an answer"));

@@ -144,11 +144,6 @@ pub(crate) async fn a_short_nested_lease_is_lost_alone(setup: Setup) {
     assert!(!setup.exists("mixed"));
 }
 
-async fn client_with(url: String, watchdog_timeout: Duration) -> LockClient {
-    let builder = LockClient::builder().url(url).watchdog_timeout(watchdog_timeout);
-    soon("connecting", builder.connect()).await.expect("connecting")
-}
-
 #[tokio::test]
 async fn c9_a_runtime_whose_thread_is_blocked_keeps_its_lock() {
     let setup = Setup::alone();

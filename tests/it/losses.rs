@@ -124,8 +124,7 @@ async fn find<K: LockKind<Token = ()>>(
 #[tokio::test]
 async fn every_request_that_finds_a_loss_tells_a_key_that_is_gone_from_one_that_was_taken() {
     let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(1_800));
-    let client = soon("connecting", builder.connect()).await.expect("connecting");
+    let client = client_with(server.url(), ms(1_800)).await;
     for finder in [Renewal, Unlock, UnlockOfOne, Nested, Extension, Execution, HandOff] {
         for blow in [Deleted, Overwritten, Taken] {
             // A nested call says that this is no lock, and loses nothing.

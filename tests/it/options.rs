@@ -113,8 +113,7 @@ fn panics_of_clients() -> usize {
 #[tokio::test]
 async fn w13_every_option_at_its_bounds_works_or_is_refused_before_any_io() {
     let before = panics_of_clients();
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
+    let (server, proxy) = proxied();
     for Setting { what, expected, set } in settings() {
         let attempts = proxy.attempts();
         let builder = set(LockClient::builder().url(proxy.url(&server)));

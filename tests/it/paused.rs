@@ -97,8 +97,7 @@ async fn a_loss_comes_at_its_real_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_does_not_answer_is_given_its_real_time() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
+    let (server, proxy) = proxied();
     let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(1_000));
     let client = builder.connect().await.expect("connecting");
     let lock = client.lock("lock");

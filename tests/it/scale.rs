@@ -21,8 +21,7 @@ fn later_than(before: &[Instant], guards: &[LockGuard]) -> usize {
 #[tokio::test]
 async fn renewals_follow_each_other_while_no_answer_comes() {
     const MANY: usize = 2_000;
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
+    let (server, proxy) = proxied();
     let builder = LockClient::builder().url(proxy.url(&server)).watchdog_timeout(ms(15_000));
     // No answer is given up before the test is over.
     let client = builder.command_timeout(MINUTE).connect().await.unwrap();
@@ -52,8 +51,7 @@ async fn renewals_follow_each_other_while_no_answer_comes() {
 async fn a_lock_that_may_not_be_touched_costs_few_commands_of_those_beside_it() {
     const BESIDE: usize = 99;
     let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(15_000));
-    let client = builder.connect().await.unwrap();
+    let client = client_with(server.url(), ms(15_000)).await;
     let names = (0..=BESIDE).map(|n| if n == 50 { "bad".into() } else { format!("good:{n}") });
     let locks: Vec<_> = names.map(|name| client.lock(name)).collect();
     let mut guards = join_all(locks.iter().map(hold)).await;

@@ -105,8 +105,7 @@ pub(crate) async fn waiters_for_many_names_do_not_get_in_each_others_way(setup: 
 async fn two_hundred_parked_waiters_send_nothing_at_all() {
     const CLIENTS: usize = 4;
     const WAITERS: usize = 50;
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
+    let (server, proxy) = proxied();
     server.hold_by_hand("parked", "somebody:1", Duration::from_secs(30));
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {

@@ -7,11 +7,6 @@ use tokio::time::Instant;
 
 use crate::prelude::*;
 
-fn waiter(client: &LockClient, name: &str) -> JoinHandle<LockGuard> {
-    let lock = client.lock(name);
-    tokio::spawn(async move { lock.lock().await.expect("a turn") })
-}
-
 pub(crate) async fn a_lease_that_ends_without_a_message_is_met_by_a_timer(setup: Setup) {
     let client = setup.connect().await;
     let mut late = Vec::new();
@@ -32,9 +27,9 @@ pub(crate) async fn when_the_first_in_line_goes_the_next_one_watches_the_lease(s
     let client = setup.connect().await;
     let start = Instant::now();
     setup.hold_by_hand("head", "somebody:1", ms(2_000));
-    let head = waiter(&client, "head");
+    let head = waiting(&client, "head");
     wait_until("a subscription", SOON, || setup.subscribers("head") == 1).await;
-    let next = waiter(&client, "head");
+    let next = waiting(&client, "head");
     tokio::task::yield_now().await;
     head.abort();
     release(soon("the end of the lease", next).await.unwrap()).await;
@@ -109,7 +104,7 @@ async fn n10_a_release_before_the_subscription_is_confirmed_is_noticed() {
         let client = setup.client_through(&proxy).await;
         setup.hold_by_hand("early", "somebody:1", MINUTE);
         proxy.hold("SUBSCRIBE");
-        let waiter = waiter(&client, "early");
+        let waiter = waiting(&client, "early");
         wait_until("a subscription on its way", SOON, || proxy.faults() == 1).await;
         if made {
             proxy.stall_replies(true);
@@ -169,7 +164,7 @@ async fn a_lease_that_was_prolonged_meanwhile_is_waited_for_in_silence() {
     let proxy = setup.proxy();
     let client = setup.client_through(&proxy).await;
     setup.hold_by_hand("renewed", "somebody:1", ms(2_000));
-    let waiter = waiter(&client, "renewed");
+    let waiter = waiting(&client, "renewed");
     wait_until("a subscription", SOON, || setup.subscribers("renewed") == 1).await;
     proxy.settled(ms(200)).await;
     assert!(setup.ask::<bool>("PEXPIRE", "renewed", &["60000"]), "the lease is over already");

@@ -101,9 +101,7 @@ async fn a_forced_unlock_publishes_if_there_was_something_to_free() {
 
 #[tokio::test]
 async fn each_call_is_one_evalsha_and_nothing_else() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
+    let Far { server, proxy, client } = Far::new().await;
     let (lock, fenced) = (client.lock("cost"), client.fenced_lock("fenced"));
     // The server learns the scripts.
     lock.is_locked().await.unwrap();

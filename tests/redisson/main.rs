@@ -146,9 +146,7 @@ fn trials(folder: &Result<String, String>) -> Vec<Trial> {
 /// A process of a case's own.
 fn be(role: &str) {
     let words: Vec<&str> = role.split(' ').collect();
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.expect("a runtime").block_on(async {
+    support::workers().block_on(async {
         match words.split_first() {
             Some((&"work", words)) => exclusion::work(words).await,
             Some((&"hold", words)) => watchdogs::hold_on(words).await,

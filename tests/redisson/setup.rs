@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, Semaphore};
 
 use crate::java::Java;
 use crate::support::{
-    Cluster, Distance, Network, SOON, Server, block_until, hold, ms, release, soon,
+    Cluster, Distance, Network, SOON, Server, block_until, connected, hold, ms, release, workers,
 };
 
 /// So many setups play a case at a time. Most of the time it waits, and starting Java does not.
@@ -79,9 +79,7 @@ impl Redisson {
     pub(crate) fn play(&self, case: Case) {
         // First come, first served: no case that measures comes to a Java that has just started.
         let mut place = self.setup.blocking_lock();
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        let runtime = runtime.expect("a runtime");
+        let runtime = workers();
         let _one = runtime.block_on(AT_ONCE.acquire()).expect("it is never closed");
         let setup = place.take().unwrap_or_else(|| self.open());
         runtime.block_on(case(&setup));
@@ -175,7 +173,7 @@ impl Setup {
     }
 
     async fn client_of(&self, builder: LockClientBuilder) -> LockClient {
-        let client = soon("connecting", builder.connect()).await.expect("connecting");
+        let client = connected(builder).await;
         let names = match &self.place {
             Place::One(_) => vec!["before".to_owned()],
             Place::Cluster(cluster) => (0..3).map(|at| cluster.name_at(at, "before")).collect(),

@@ -1,16 +1,14 @@
 //! A crowd on one side does not starve a single waiter on the other.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use redlatch::LockClient;
-use tokio::task::JoinHandle;
 
 use crate::parties::{Micros, now};
 use crate::setup::Setup;
+use crate::support::crowd::Crowd;
 use crate::support::machine::passed;
-use crate::support::{SOON, hold, ms, release, soon, wait_until};
+use crate::support::{SOON, hold, ms, release, wait_until};
 
 const CROWD: usize = 16;
 
@@ -22,52 +20,6 @@ const A_MOMENT: Duration = ms(20);
 
 /// How long a turn may take to come.
 const BEARABLE: Micros = 5_000_000;
-
-/// Tasks of one client that take one lock as often as they can: it goes from one to the next
-/// inside the client, and stays there while nobody else wants it.
-struct Crowd {
-    turns: Arc<AtomicU64>,
-    over: Arc<AtomicBool>,
-    tasks: Vec<JoinHandle<()>>,
-}
-
-impl Crowd {
-    /// `None`: they drop their guards, which are given back in the background. So the next one goes on at once.
-    fn new(client: &LockClient, name: &str, tasks: usize, held: Option<Duration>) -> Self {
-        let (turns, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let task = |_| {
-            let (lock, turns, over) = (client.lock(name), turns.clone(), over.clone());
-            tokio::spawn(async move {
-                while !over.load(Ordering::Relaxed) {
-                    let guard = lock.lock().await.expect("the lock");
-                    turns.fetch_add(1, Ordering::Relaxed);
-                    if let Some(held) = held {
-                        tokio::time::sleep(held).await;
-                        release(guard).await;
-                    }
-                }
-            })
-        };
-        let tasks = (0..tasks).map(task).collect();
-        Self { turns, over, tasks }
-    }
-
-    fn turns(&self) -> u64 {
-        self.turns.load(Ordering::Relaxed)
-    }
-
-    async fn has_turns(&self, more: u64) {
-        let before = self.turns();
-        wait_until("the crowd is at it", SOON, || self.turns() > before + more).await;
-    }
-
-    async fn ends(self) {
-        self.over.store(true, Ordering::Relaxed);
-        for task in self.tasks {
-            soon("the end of the crowd", task).await.expect("a task that succeeds");
-        }
-    }
-}
 
 pub(crate) async fn java_gets_turns_in_a_crowd_of_rust(setup: &Setup) {
     let name = "crowd";

@@ -3,13 +3,12 @@
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use redlatch::LockClient;
 
 use crate::parties::{Kind, Micros, PROMPT, Party, assert_at_the_end, now, tagged};
 use crate::setup::Setup;
 use crate::sides::Side;
 use crate::support::child::{self, Child};
-use crate::support::{MINUTE, SOON, hold, ms, soon, wait_until};
+use crate::support::{MINUTE, SOON, client_with, hold, ms, wait_until};
 
 /// Of both sides.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -138,9 +137,7 @@ pub(crate) async fn end_with_their_process(setup: &Setup) {
 /// A process of ours: `hold URL NAME WATCHDOG_MS`.
 pub(crate) async fn hold_on(words: &[&str]) {
     let &[url, name, watchdog] = words else { panic!("{words:?}") };
-    let watchdog = ms(watchdog.parse().expect("a number"));
-    let builder = LockClient::builder().url(url).watchdog_timeout(watchdog);
-    let client = soon("connecting", builder.connect()).await.expect("connecting");
+    let client = client_with(url, ms(watchdog.parse().expect("a number"))).await;
     let _guard = hold(&client.lock(name)).await;
     child::say("held");
     tokio::time::sleep(MINUTE).await;

@@ -9,6 +9,7 @@
 pub(crate) mod child;
 mod clock;
 pub(crate) mod cluster;
+pub(crate) mod crowd;
 mod listener;
 pub(crate) mod machine;
 mod network;
@@ -22,9 +23,12 @@ mod steps;
 pub(crate) mod tokens;
 
 use std::future::Future;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use redlatch::{Lock, LockClient, LockGuard};
+use redlatch::{Lock, LockClient, LockClientBuilder, LockGuard};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
 
 pub(crate) use child::Child;
 pub(crate) use clock::Clock;
@@ -64,6 +68,11 @@ impl Network {
     }
 }
 
+/// What fails while it has one of these must not hide behind "poisoned".
+pub(crate) fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
@@ -99,11 +108,60 @@ pub(crate) fn block_until(what: &str, limit: Duration, mut condition: impl FnMut
     }
 }
 
+/// A runtime of one thread, for a test that blocks or drives it itself.
+pub(crate) fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// One of two workers.
+pub(crate) fn workers() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+/// A server, and a proxy in front of it.
+pub(crate) fn proxied() -> (Server, Proxy) {
+    let server = Server::start();
+    let proxy = Proxy::new(&server);
+    (server, proxy)
+}
+
+/// A server, and a client of it by way of a proxy.
+pub(crate) struct Far {
+    pub(crate) server: Server,
+    pub(crate) proxy: Proxy,
+    pub(crate) client: LockClient,
+}
+
+impl Far {
+    pub(crate) async fn new() -> Self {
+        Self::with(|options| options).await
+    }
+
+    pub(crate) async fn with(options: impl FnOnce(LockClientBuilder) -> LockClientBuilder) -> Self {
+        let (server, proxy) = proxied();
+        let client = connected(options(LockClient::builder().url(proxy.url(&server)))).await;
+        Self { server, proxy, client }
+    }
+}
+
 /// A client of `server` with every option at its default.
 pub(crate) async fn connect(server: &Server) -> LockClient {
-    let url = server.url();
-    let client = soon("connecting", LockClient::connect(url.as_str())).await;
-    client.expect("connecting to a running server")
+    connected(LockClient::builder().url(server.url())).await
+}
+
+/// A client with these options.
+pub(crate) async fn connected(builder: LockClientBuilder) -> LockClient {
+    soon("connecting", builder.connect()).await.expect("connecting")
+}
+
+/// A client whose default leases are that long.
+pub(crate) async fn client_with(url: impl Into<String>, watchdog_timeout: Duration) -> LockClient {
+    connected(LockClient::builder().url(url).watchdog_timeout(watchdog_timeout)).await
+}
+
+/// A client whose commands may take that long.
+pub(crate) async fn impatient(url: impl Into<String>, command_timeout: Duration) -> LockClient {
+    connected(LockClient::builder().url(url).command_timeout(command_timeout)).await
 }
 
 /// `lock.lock()` that has to succeed soon.
@@ -114,6 +172,25 @@ pub(crate) async fn hold(lock: &Lock) -> LockGuard {
 /// `guard.unlock()` that has to succeed soon.
 pub(crate) async fn release(guard: LockGuard) {
     soon("unlocking", guard.unlock()).await.expect("unlocking");
+}
+
+/// A task that waits for `name`, and is patient.
+pub(crate) fn waiting(client: &LockClient, name: &str) -> JoinHandle<LockGuard> {
+    let lock = client.lock(name);
+    tokio::spawn(async move { lock.lock().await.expect("the lock, in the end") })
+}
+
+/// When the guard will know by itself that it is lost, if nothing renews it.
+pub(crate) fn deadline(guard: &LockGuard) -> Instant {
+    Instant::now() + guard.remaining()
+}
+
+/// Waits for the loss of a lock that nothing can renew, and checks that it is not told early.
+pub(crate) async fn lost_at(guard: &LockGuard, deadline: Instant) -> Instant {
+    soon("the loss", guard.lost()).await;
+    let told = Instant::now();
+    assert!(told >= deadline, "told {:?} before the deadline", deadline - told);
+    told
 }
 
 /// Waits until Redis has confirmed a renewal: what is left of the lease rises.

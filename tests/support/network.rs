@@ -1,4 +1,4 @@
-//! A network between a client and a server: distance, jitter and bandwidth, as a test sets them.
+//! A network between a client and a server: distance and jitter, as a test sets them.
 //!
 //! Every chunk leaves when its time has come, in the order in which it came. A thread waits for
 //! that: the timers of a runtime are a millisecond coarse, `thread::sleep` comes 0.1 ms late at
@@ -19,8 +19,6 @@ pub(crate) struct Distance {
     pub(crate) each_way: Duration,
     /// Each chunk may take so much longer; those behind it wait for it.
     pub(crate) jitter: Duration,
-    /// Bytes a second in each direction.
-    pub(crate) bandwidth: Option<u64>,
 }
 
 impl Distance {
@@ -38,15 +36,13 @@ pub(crate) struct Network {
 
 struct Shared {
     upstream: u16,
+    distance: Distance,
     state: Mutex<State>,
     connections: AtomicU64,
     over: AtomicBool,
 }
 
 struct State {
-    distance: Distance,
-    /// Nothing arrives before that.
-    stalled_until: Instant,
     /// For the jitter.
     random: u64,
     open: Vec<Weak<Ends>>,
@@ -65,15 +61,10 @@ impl Network {
     pub(crate) fn to_port(upstream: u16, distance: Distance) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let state = State {
-            distance,
-            stalled_until: Instant::now(),
-            random: 0x9e37_79b9_7f4a_7c15,
-            open: Vec::new(),
-            sweep_at: 64,
-        };
+        let state = State { random: 0x9e37_79b9_7f4a_7c15, open: Vec::new(), sweep_at: 64 };
         let shared = Arc::new(Shared {
             upstream,
+            distance,
             state: Mutex::new(state),
             connections: AtomicU64::new(0),
             over: AtomicBool::new(false),
@@ -95,21 +86,6 @@ impl Network {
         self.port
     }
 
-    /// What is under way already arrives as it would have.
-    pub(crate) fn set(&self, distance: Distance) {
-        self.shared.state().distance = distance;
-    }
-
-    /// From now on nothing arrives for so long.
-    pub(crate) fn stall(&self, time: Duration) {
-        self.shared.state().stalled_until = Instant::now() + time;
-    }
-
-    /// Breaks every connection there is, and says how many that were.
-    pub(crate) fn cut_all(&self) -> usize {
-        self.shared.cut_all()
-    }
-
     /// How many connections were made.
     pub(crate) fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::SeqCst)
@@ -121,24 +97,18 @@ impl Drop for Network {
         self.shared.over.store(true, Ordering::SeqCst);
         // Wakes the thread that accepts.
         drop(TcpStream::connect(("127.0.0.1", self.port)));
-        self.shared.cut_all();
+        let open = std::mem::take(&mut self.shared.state().open);
+        for ends in open.iter().filter_map(Weak::upgrade) {
+            // One that has ended before is not connected. The end of the first may have ended the other.
+            let _ = ends.client.shutdown(Shutdown::Both);
+            let _ = ends.server.shutdown(Shutdown::Both);
+        }
     }
 }
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn cut_all(&self) -> usize {
-        let open = std::mem::take(&mut self.state().open);
-        let cut = |ends: &Arc<Ends>| {
-            let client = ends.client.shutdown(Shutdown::Both);
-            // One that has ended before is not connected. The end of the first may have ended the other.
-            let _ = ends.server.shutdown(Shutdown::Both);
-            client.is_ok()
-        };
-        open.iter().filter_map(Weak::upgrade).filter(cut).count()
     }
 
     fn connect(self: &Arc<Self>, client: TcpStream) -> io::Result<()> {
@@ -151,7 +121,7 @@ impl Shared {
         let ends = Arc::new(Ends { client, server });
         self.state().opened(&ends);
         // The connection stands after a round trip, on a network where that counts.
-        let stands = begun + 2 * self.state().distance.each_way;
+        let stands = begun + 2 * self.distance.each_way;
         self.carry(ends.clone(), |ends| [&ends.client, &ends.server], stands);
         self.carry(ends, |ends| [&ends.server, &ends.client], begun);
         Ok(())
@@ -164,13 +134,14 @@ impl Shared {
         let reading = ends.clone();
         thread::spawn(move || {
             let [mut from, _] = way(&reading);
-            let mut way = Way { last: first };
+            // When the last chunk arrives.
+            let mut last = first;
             let mut buffer = vec![0; 64 * 1024];
             loop {
                 // An error is an end, too.
                 let length = from.read(&mut buffer).unwrap_or(0);
                 let chunk = buffer[..length].to_vec();
-                let due = way.due(&mut shared.state(), length, first);
+                let due = shared.due(&mut last, first);
                 if send.send((due, chunk)).is_err() || length == 0 {
                     return;
                 }
@@ -187,37 +158,31 @@ impl Shared {
             let _ = to.shutdown(Shutdown::Both);
         });
     }
+
+    /// When a chunk arrives that was sent now, behind the `last` one.
+    fn due(&self, last: &mut Instant, first: Instant) -> Instant {
+        let late = self.distance.jitter.mul_f64(self.state().random());
+        let sent = Instant::now().max(first);
+        *last = (sent + self.distance.each_way + late).max(*last);
+        *last
+    }
 }
 
 impl State {
+    /// From 0 to 1.
+    fn random(&mut self) -> f64 {
+        // xorshift64: any spread will do.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random as f64 / u64::MAX as f64
+    }
+
     fn opened(&mut self, ends: &Arc<Ends>) {
         if self.open.len() >= self.sweep_at {
             self.open.retain(|ends| ends.strong_count() > 0);
             self.sweep_at = 2 * self.open.len().max(32);
         }
         self.open.push(Arc::downgrade(ends));
-    }
-}
-
-/// One direction of one connection.
-struct Way {
-    /// When the last chunk arrives.
-    last: Instant,
-}
-
-impl Way {
-    /// When a chunk of that length arrives that was sent now.
-    fn due(&mut self, state: &mut State, length: usize, first: Instant) -> Instant {
-        let Distance { each_way, jitter, bandwidth } = state.distance;
-        // xorshift64: any spread will do.
-        state.random ^= state.random << 13;
-        state.random ^= state.random >> 7;
-        state.random ^= state.random << 17;
-        let late = jitter.mul_f64(state.random as f64 / u64::MAX as f64);
-        let sent = Instant::now().max(first);
-        let takes = bandwidth
-            .map_or(Duration::ZERO, |bytes| Duration::from_secs_f64(length as f64 / bytes as f64));
-        self.last = (sent + each_way + late).max(self.last).max(state.stalled_until) + takes;
-        self.last
     }
 }

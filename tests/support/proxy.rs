@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
-use super::{SOON, Server, block_until, wait_until};
+use super::{SOON, Server, block_until, runtime, wait_until};
 use connection::serve;
 
 /// What happens to one command, and to the connection that carries it.
@@ -110,8 +110,7 @@ impl Proxy {
         let (end, ended) = oneshot::channel();
         let accepting = Arc::clone(&shared);
         thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(async {
+            runtime().block_on(async {
                 tokio::select! {
                     _ = ended => {}
                     _ = accept(listener, accepting) => {}

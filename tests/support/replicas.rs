@@ -68,12 +68,6 @@ impl Replicated {
         block_until("one replica less", SOON, || replicas_of(self.primary()) < before);
     }
 
-    /// The replica follows the primary again, and loses what that does not have.
-    pub(crate) fn attach(&self, replica: &Server) {
-        follow(replica, self.primary().port());
-        in_step(replica, self.primary());
-    }
-
     /// Makes the replica a primary, as an operator does who believes that the primary is dead. It
     /// is the primary of this group from now on; the other one stays what it is.
     pub(crate) fn promote(&self, replica: &Server) {

@@ -141,6 +141,15 @@ impl Sentinels {
     }
 }
 
+/// The configuration of a Sentinel that finds no others to agree with, and says so for ever.
+pub(crate) fn conviction(host: &str, port: u16, epoch: u64) -> String {
+    format!(
+        "sentinel monitor {MASTER} {host} {port} 99\n\
+         sentinel down-after-milliseconds {MASTER} 600000\n\
+         sentinel config-epoch {MASTER} {epoch}\n"
+    )
+}
+
 /// Has it do more often all that it does now and then. Redis 6.2 cannot be told so: there it takes
 /// longer, and comes to the same.
 fn hurry(sentinel: &Server) {

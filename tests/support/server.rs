@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 use std::{env, fs};
@@ -16,7 +16,7 @@ use redis::{Connection, ConnectionLike, FromRedisValue};
 use tempfile::TempDir;
 
 use super::process::{Process, free_port};
-use super::{Clock, channel};
+use super::{Clock, channel, unpoisoned as lock};
 
 const START: Duration = Duration::from_secs(10);
 
@@ -397,9 +397,4 @@ fn words(command: &[&str]) -> redis::Cmd {
     let mut cmd = redis::cmd(command[0]);
     cmd.arg(&command[1..]);
     cmd
-}
-
-/// A test that failed while it held one of these must not hide behind "poisoned".
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,8 +3,7 @@
 use std::future::Future;
 
 pub(crate) fn run(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(test);
+    crate::support::runtime().block_on(test);
 }
 
 /// A trial of each function, by its name.

@@ -44,7 +44,7 @@ async fn warnings(server: &Server, url: String, begin: impl Fn(), end: impl Fn()
     let length = length();
     let builder = LockClient::builder().url(url).watchdog_timeout(length / 2);
     let builder = builder.command_timeout(length / 10).outage_limit(length * 2 / 3);
-    let client = soon("connecting", builder.connect()).await.expect("connecting");
+    let client = connected(builder).await;
     let mut crowd = crowd(&client).await;
     let parked = || server.ask::<Vec<String>>(&["PUBSUB", "CHANNELS"]).len() == CROWD;
     wait_until("all wait", SOON, parked).await;

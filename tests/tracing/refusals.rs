@@ -5,14 +5,14 @@ use redlatch::{FencedLockGuard, LockClient, LockGuard};
 use tracing::Level;
 
 use super::{Entry, alone, entries};
-use crate::support::{SOON, Server, hold, ms, soon, wait_until};
+use crate::support::{SOON, Server, connected, hold, ms, soon, wait_until};
 
 /// A client whose user may do everything, until it may touch no key.
 async fn restricted(server: &Server) -> LockClient {
     server.ask::<()>(&["ACL", "SETUSER", "narrow", "on", ">pass", "~*", "&*", "+@all"]);
     let url = format!("redis://narrow:pass@127.0.0.1:{}/", server.port());
     let builder = LockClient::builder().url(url).name_prefix("app:").watchdog_timeout(ms(15_000));
-    soon("connecting", builder.connect()).await.expect("connecting")
+    connected(builder).await
 }
 
 fn forbid(server: &Server) {

@@ -2,8 +2,6 @@
 
 use super::*;
 
-const MINUTE: Duration = Duration::from_secs(60);
-
 /// The spans of that name that have ended: of a handle its acquisitions, of a guard its hold and its release.
 fn spans(name: &str, owner: &str) -> Vec<Entry> {
     entries(|entry| entry.span && entry.name == name && entry.field("owner") == owner)

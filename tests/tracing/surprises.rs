@@ -5,8 +5,6 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-const MINUTE: Duration = Duration::from_secs(60);
-
 /// From when on a wait is worth a warning in these tests.
 const LONG: Duration = ms(300);
 
@@ -15,8 +13,7 @@ fn warnings() -> Vec<Entry> {
 }
 
 async fn impatient(url: String) -> LockClient {
-    let builder = LockClient::builder().url(url).warn_waits_longer_than(LONG);
-    soon("connecting", builder.connect()).await.expect("connecting")
+    connected(LockClient::builder().url(url).warn_waits_longer_than(LONG)).await
 }
 
 /// A task that holds the lock until it is told to give it back.
@@ -181,8 +178,7 @@ async fn a_long_wait_is_one_warning_that_names_the_holder_and_costs_no_request()
 async fn a_long_wait_names_the_client_that_has_the_lock_for_one_list_of_clients() {
     alone(&[], async |server| {
         let lists = || server.calls("client|list") + server.calls("client");
-        let builder = LockClient::builder().url(server.url()).label("orders-7b9c");
-        let other = soon("connecting", builder.connect()).await.expect("connecting");
+        let other = connected(LockClient::builder().url(server.url()).label("orders-7b9c")).await;
         let guard = hold(&other.lock("theirs")).await;
         let client = impatient(server.url()).await;
         let before = lists();
@@ -223,8 +219,7 @@ async fn a_long_wait_is_a_warning_and_goes_on_where_the_list_of_clients_is_denie
         // Redis 6.2 takes no subcommand away.
         user("-client|list").or_else(|_| user("-client")).expect("a user");
         let client = impatient(format!("redis://app:pw@127.0.0.1:{}/", server.port())).await;
-        let lock = client.lock("theirs");
-        let waiting = tokio::spawn(async move { hold(&lock).await });
+        let waiting = waiting(&client, "theirs");
         told("the wait", |entry| entry.says("waits long")).await;
         let said = entries(|entry| entry.says("waits long"));
         assert_eq!(said[0].field("holder"), guard.owner(), "{said:?}");
@@ -264,8 +259,7 @@ async fn a_crowd_that_waits_long_is_two_warnings_and_one_that_stands_by_none() {
     alone(&[], async |server| {
         let client = impatient(server.url()).await;
         let builder = LockClient::builder().url(server.url());
-        let standing_by = builder.warn_waits_longer_than(Duration::MAX);
-        let standing_by = soon("connecting", standing_by.connect()).await.expect("connecting");
+        let standing_by = connected(builder.warn_waits_longer_than(Duration::MAX)).await;
         server.hold_by_hand("crowded", "somebody:7", MINUTE);
         let other = standing_by.lock("crowded");
         let other = tokio::spawn(async move { drop(hold(&other).await) });
@@ -291,11 +285,9 @@ async fn a_wait_in_an_outage_has_the_warning_of_the_outage_alone() {
     alone(&[], async |server| {
         let proxy = Proxy::new(server);
         let builder = LockClient::builder().url(proxy.url(server)).command_timeout(ms(300));
-        let builder = builder.warn_waits_longer_than(4 * LONG);
-        let client = soon("connecting", builder.connect()).await.expect("connecting");
+        let client = connected(builder.warn_waits_longer_than(4 * LONG)).await;
         server.hold_by_hand("cut off", "somebody:7", MINUTE);
-        let lock = client.lock("cut off");
-        let waiting = tokio::spawn(async move { hold(&lock).await });
+        let waiting = waiting(&client, "cut off");
         wait_until("it parks", SOON, || server.subscribers("cut off") == 1).await;
         proxy.refuse(true);
         proxy.cut_all();

@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
+
+use crate::support::unpoisoned as lock;
 
 /// What a server of that version says, in its own words.
 #[derive(Clone, Copy)]
@@ -134,8 +136,4 @@ fn number(from: &mut impl BufRead) -> Option<usize> {
     let mut line = String::new();
     from.read_line(&mut line).ok()?;
     line.trim_end().get(1..)?.parse().ok()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::{Hand, Kind, OUTAGE, World, at_proxy, eventually, kind, proxy, within};
 use crate::prelude::*;
-use crate::support::sentinel::MASTER;
-use crate::support::{self, Proxy, Server};
+use crate::support::{self, Proxy, Server, sentinel};
 
 pub(crate) const LATE: &[Kind] =
     &[kind("hold up requests", OUTAGE, hold_up), kind("rename the server", OUTAGE, rename)];
@@ -50,16 +49,9 @@ impl<'a> Names<'a> {
     }
 }
 
-/// A Sentinel that finds no others to agree with, and says so for ever.
 fn conviction(host: &str, proxy: &Proxy, epoch: u64) -> String {
-    format!(
-        "sentinel resolve-hostnames yes\n\
-         sentinel announce-hostnames yes\n\
-         sentinel monitor {MASTER} {host} {} 99\n\
-         sentinel down-after-milliseconds {MASTER} 600000\n\
-         sentinel config-epoch {MASTER} {epoch}\n",
-        proxy.port()
-    )
+    let names = "sentinel resolve-hostnames yes\nsentinel announce-hostnames yes\n";
+    names.to_owned() + &sentinel::conviction(host, proxy.port(), epoch)
 }
 
 /// Holds up a few of the next requests, mostly each on a connection of its own. Returns how many.

@@ -7,6 +7,7 @@ use redlatch::simulation::Distance;
 use super::nemesis::{self, Planned};
 use crate::prelude::*;
 use crate::shared::COMMAND_TIMEOUT;
+use crate::support::ms;
 
 #[derive(Clone)]
 pub(crate) struct Plan {
@@ -76,10 +77,6 @@ impl fmt::Display for Edits {
         }
         Ok(())
     }
-}
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
 }
 
 impl Plan {

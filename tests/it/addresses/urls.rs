@@ -8,10 +8,6 @@ const PASSWORD: &str = "p%w:/?#[]@ä";
 /// The same as a part of a url.
 const IN_A_URL: &str = "p%25w%3A%2F%3F%23%5B%5D%40%C3%A4";
 
-async fn connect(builder: LockClientBuilder) -> LockClient {
-    soon("connecting", builder.connect()).await.expect("connecting")
-}
-
 async fn at(url: impl Into<String>) -> Result<LockClient, Error> {
     soon("an answer", LockClient::connect(url)).await
 }
@@ -91,8 +87,7 @@ async fn a_socket_is_as_good_as_a_port() {
     server.ask::<()>(&["ACL", "SETUSER", "app", "on", ">p&w", "~*", "&*", "+@all"]);
     for (at, scheme) in ["unix", "redis+unix", "valkey+unix"].iter().enumerate() {
         let url = format!("{scheme}://{path}?user=app&pass=p%26w&db={at}");
-        let client = LockClient::builder().url(url).watchdog_timeout(ms(3_000));
-        let client = connect(client).await;
+        let client = client_with(url, ms(3_000)).await;
         let lock = client.lock("good");
         let guard = hold(&lock).await;
         renewed(&guard).await;
@@ -122,8 +117,7 @@ async fn the_same_name_in_two_databases_is_two_locks_with_one_channel() {
 
     // Redis tells a release in one database to those who wait in the other: they look, and go on
     // waiting.
-    let lock = other.lock("both");
-    let waiter = tokio::spawn(async move { lock.lock().await.expect("the lock") });
+    let waiter = waiting(&other, "both");
     wait_until("it parks", SOON, || server.subscribers("both") == 1).await;
     let listener = Listener::new(&server, &channel("both"));
     let before = server.calls("evalsha");
@@ -154,13 +148,12 @@ async fn a_ready_client_is_used_as_it_is() {
     let settings = info.redis_settings().clone().set_db(2).set_lib_name("app", "7");
     let client = redis::Client::open(info.set_redis_settings(settings)).expect("a client");
     let builder = LockClient::builder().client(client.clone()).name_prefix("shop:");
-    let (mine, other) = (connect(builder).await, LockClient::builder().client(client));
-    let other = connect(other.name_prefix("shop:")).await;
+    let (mine, other) = (connected(builder).await, LockClient::builder().client(client));
+    let other = connected(other.name_prefix("shop:")).await;
     let guard = hold(&mine.lock("till")).await;
     server.ask::<()>(&["SELECT", "2"]);
     assert!(server.exists("shop:till"));
-    let lock = other.lock("till");
-    let waiter = tokio::spawn(async move { lock.lock().await.expect("the lock") });
+    let waiter = waiting(&other, "till");
     wait_until("it parks", SOON, || server.subscribers("shop:till") == 1).await;
     release(guard).await;
     release(soon("the message", waiter).await.unwrap()).await;

@@ -139,8 +139,7 @@ async fn a_forced_unlock_dropped_anywhere_leaves_it_held_or_free() {
 
 async fn waiting_for_a_loss_can_be_dropped_and_begun_again() {
     let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(3000));
-    let client = soon("connecting", builder.connect()).await.expect("connecting");
+    let client = client_with(server.url(), ms(3000)).await;
     let lock = client.lock("loss");
     let guard = hold(&lock).await;
     for turns in TURNS {

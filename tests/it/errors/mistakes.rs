@@ -153,8 +153,7 @@ async fn a_user_who_is_not_let_in_or_may_not_do_a_thing_reads_which() {
     ] {
         let user = [&["ACL", "SETUSER", "app", "reset", "on", ">s3cr3t"], rule].concat();
         server.ask::<()>(&user);
-        let url = format!("redis://app:s3cr3t@127.0.0.1:{port}/");
-        let client = soon("connecting", LockClient::connect(url)).await.expect("connecting");
+        let client = connected(at(format!("redis://app:s3cr3t@127.0.0.1:{port}/"))).await;
         says(
             client.lock("order").try_lock_now().await.err(),
             &format!(
@@ -218,11 +217,9 @@ async fn a_server_of_another_kind_than_the_option_says_is_named() {
 
 #[tokio::test]
 async fn a_call_that_cannot_work_says_why_and_what_would() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
+    let (server, proxy) = proxied();
     let redis = format!("Redis at 127.0.0.1:{}", proxy.port());
-    let builder = at(proxy.url(&server)).command_timeout(ms(1_000));
-    let client = soon("connecting", builder.connect()).await.expect("connecting");
+    let client = connected(at(proxy.url(&server)).command_timeout(ms(1_000))).await;
     server.ask::<()>(&["HSET", "user:42", "name", "bob"]);
     says(
         client.lock("user:42").try_lock_now().await.err(),

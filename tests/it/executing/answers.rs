@@ -4,22 +4,12 @@
 use super::*;
 use crate::cancellation::{at_every_await, step};
 
-/// A client behind a proxy, whose scripts the server knows. No renewal comes in between.
-struct Scene {
-    server: Server,
-    proxy: Proxy,
-    client: LockClient,
+/// No renewal comes in between.
+async fn scene(command_timeout: Duration) -> Far {
+    Far::with(|with| with.watchdog_timeout(2 * MINUTE).command_timeout(command_timeout)).await
 }
 
-impl Scene {
-    async fn new(command_timeout: Duration) -> Self {
-        let server = Server::start();
-        let proxy = Proxy::new(&server);
-        let builder = LockClient::builder().url(proxy.url(&server)).watchdog_timeout(2 * MINUTE);
-        let client = builder.command_timeout(command_timeout).connect().await.expect("connecting");
-        Self { server, proxy, client }
-    }
-
+impl Far {
     fn counted(&self) -> i64 {
         self.server.ask::<Option<i64>>(&["GET", "count"]).unwrap_or(0)
     }
@@ -54,7 +44,7 @@ fn sole(guard: Arc<LockGuard>) -> LockGuard {
 #[tokio::test]
 async fn a_lost_answer_is_unknown_and_the_commands_are_not_sent_again() {
     for (fault, executions) in [(Fault::ResetBeforeSend, 0), (Fault::DropReplyAndReset, 1)] {
-        let scene = Scene::new(SOON).await;
+        let scene = scene(SOON).await;
         let guard = hold(&scene.client.lock("lost")).await;
         executed::<i64>(&guard, &count()).await;
         scene.proxy.plan("EVALSHA", 1, fault);
@@ -70,7 +60,7 @@ async fn a_lost_answer_is_unknown_and_the_commands_are_not_sent_again() {
 
 #[tokio::test]
 async fn what_was_not_sent_is_not_executed() {
-    let scene = Scene::new(ms(400)).await;
+    let scene = scene(ms(400)).await;
     let guard = hold(&scene.client.lock("unreached")).await;
     let attempts = scene.proxy.attempts();
     scene.proxy.refuse(true);
@@ -87,7 +77,7 @@ async fn what_was_not_sent_is_not_executed() {
 
 #[tokio::test]
 async fn a_server_that_has_forgotten_the_script_executes_it_once() {
-    let scene = Scene::new(SOON).await;
+    let scene = scene(SOON).await;
     let guard = hold(&scene.client.lock("flushed")).await;
     scene.server.ask::<()>(&["SCRIPT", "FLUSH"]);
     assert_eq!(executed::<i64>(&guard, &count()).await, 1);
@@ -96,10 +86,9 @@ async fn a_server_that_has_forgotten_the_script_executes_it_once() {
 
 #[tokio::test]
 async fn the_lock_goes_to_no_one_while_commands_may_be_executed_that_nobody_awaits() {
-    let scene = Scene::new(SOON).await;
-    let (lock, next) = (scene.client.lock("dropped"), scene.client.lock("dropped"));
-    let guard = Arc::new(hold(&lock).await);
-    let waiter = tokio::spawn(async move { hold(&next).await });
+    let scene = scene(SOON).await;
+    let guard = Arc::new(hold(&scene.client.lock("dropped")).await);
+    let waiter = waiting(&scene.client, "dropped");
     wait_until("a waiter", SOON, || scene.server.subscribers("dropped") == 1).await;
     scene.proxy.settled(ms(50)).await;
     scene.held_back_and_dropped(&guard).await;
@@ -118,13 +107,12 @@ async fn the_lock_goes_to_no_one_while_commands_may_be_executed_that_nobody_awai
 #[tokio::test]
 async fn the_lock_goes_to_no_one_while_commands_may_be_executed_that_were_not_answered() {
     const MANY: usize = 20;
-    let scene = Scene::new(ms(400)).await;
+    let scene = scene(ms(400)).await;
     let names: Vec<_> = (0..MANY).map(|number| format!("silent:{number}")).collect();
     let (mut guards, mut waiters) = (Vec::new(), Vec::new());
     for name in &names {
-        let next = scene.client.lock(name);
         guards.push(hold(&scene.client.lock(name)).await);
-        waiters.push(tokio::spawn(async move { hold(&next).await }));
+        waiters.push(waiting(&scene.client, name));
         wait_until("a waiter", SOON, || scene.server.subscribers(name) == 1).await;
     }
     scene.proxy.settled(ms(50)).await;
@@ -157,7 +145,7 @@ async fn the_lock_goes_to_no_one_while_commands_may_be_executed_that_were_not_an
 
 #[tokio::test]
 async fn a_handle_acquires_again_only_behind_commands_that_nobody_awaits() {
-    let scene = Scene::new(SOON).await;
+    let scene = scene(SOON).await;
     let lock = Arc::new(scene.client.lock("again"));
     let guard = Arc::new(lock.lock_with_lease(ms(1_200)).await.expect("the lock"));
     scene.held_back_and_dropped(&guard).await;
@@ -181,7 +169,7 @@ async fn a_handle_acquires_again_only_behind_commands_that_nobody_awaits() {
 
 #[tokio::test]
 async fn a_guard_that_is_lost_while_it_waits_does_not_rely_on_the_next_hold() {
-    let scene = Scene::new(SOON).await;
+    let scene = scene(SOON).await;
     let lock = Arc::new(scene.client.lock("behind"));
     let guard = Arc::new(lock.lock_with_lease(ms(1_200)).await.expect("the lock"));
     let first = scene.held_back(&guard).await;
@@ -219,10 +207,9 @@ async fn a_future_that_is_dropped_anywhere_leaves_a_lock_that_works() {
 
 #[tokio::test]
 async fn a_guard_that_was_handed_the_lock_waits_until_redis_has_confirmed_that() {
-    let scene = Scene::new(SOON).await;
-    let (lock, next) = (scene.client.lock("handed"), scene.client.lock("handed"));
-    let guard = hold(&lock).await;
-    let waiter = tokio::spawn(async move { hold(&next).await });
+    let scene = scene(SOON).await;
+    let guard = hold(&scene.client.lock("handed")).await;
+    let waiter = waiting(&scene.client, "handed");
     wait_until("a waiter", SOON, || scene.server.subscribers("handed") == 1).await;
     scene.proxy.settled(ms(50)).await;
     let held = scene.proxy.held();
@@ -243,12 +230,12 @@ async fn a_guard_that_was_handed_the_lock_waits_until_redis_has_confirmed_that()
 /// A refusal is an answer, too. Else the handle would wait until the lease could have ended.
 #[tokio::test]
 async fn a_handle_goes_on_behind_commands_that_nobody_awaits_whatever_redis_answers() {
-    let scene = Scene::new(SOON).await;
+    let scene = scene(SOON).await;
     let narrow = |keys| scene.server.ask::<()>(&["ACL", "SETUSER", "narrow", "resetkeys", keys]);
     scene.server.ask::<()>(&["ACL", "SETUSER", "narrow", "on", ">pass", "~*", "&*", "+@all"]);
     let url = scene.proxy.url(&scene.server).replace("redis://", "redis://narrow:pass@");
     let builder = LockClient::builder().url(url).watchdog_timeout(2 * MINUTE);
-    let client = builder.command_timeout(ms(1_500)).connect().await.expect("connecting");
+    let client = connected(builder.command_timeout(ms(1_500))).await;
     let guard = Arc::new(hold(&client.lock("refused")).await);
     scene.held_back_and_dropped(&guard).await;
     narrow("~other");

@@ -27,8 +27,7 @@ struct Scene {
 impl Scene {
     async fn new(server: &Server, number: usize) -> Self {
         let proxy = Proxy::new(server);
-        let builder = LockClient::builder().url(proxy.url(server)).command_timeout(SOON);
-        let paused = builder.connect().await.expect("connecting");
+        let paused = impatient(proxy.url(server), SOON).await;
         let (name, state) = (format!("{{{number}}}:lock"), format!("{{{number}}}:state"));
         Self { proxy, paused, other: connect(server).await, name, state }
     }

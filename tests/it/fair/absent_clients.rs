@@ -9,8 +9,7 @@ use super::*;
 #[test]
 fn entry() {
     let Some(url) = child::role() else { return };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(async {
+    workers().block_on(async {
         let client = LockClient::connect(url.as_str()).await.expect("a client");
         let guard = client.fair_lock("turn").lock().await.expect("a turn");
         child::say("held");

@@ -26,10 +26,8 @@ impl Far {
             tokio::spawn(async move { first.lock_with_lease(lease).await.expect("a turn") });
         wait_until("its request", SOON, || self.proxy.held() == 1).await;
         apart().await;
-        let second = tokio::task::spawn_blocking(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(second.lock()).expect("a turn")
-        });
+        let second =
+            tokio::task::spawn_blocking(move || runtime().block_on(second.lock()).expect("a turn"));
         let subscribed = || self.server.ask::<Vec<String>>(&["PUBSUB", "CHANNELS", "*{first}:*"]);
         wait_until("a waiter", SOON, || subscribed().len() == 1).await;
         apart().await;

@@ -32,8 +32,7 @@ async fn w16_the_connection_that_waits_for_replicas_is_there_from_the_start() {
     let _quiet = machine::quiet();
     let replicated = Replicated::start(1);
     let server = replicated.primary();
-    let options = LockClient::builder().url(server.url()).replicas(1, ms(1_000));
-    let client = soon("connecting", options.connect()).await.expect("connecting");
+    let client = connected(LockClient::builder().url(server.url()).replicas(1, ms(1_000))).await;
     take_no_more(server);
     release(hold(&client.lock("full")).await).await;
 }
@@ -43,7 +42,7 @@ async fn w16_in_a_cluster_every_node_has_its_connections_from_the_start() {
     let _quiet = machine::quiet();
     let cluster = Cluster::start();
     let options = LockClient::builder().cluster(cluster.urls()).watchdog_timeout(ms(2_400));
-    let client = soon("connecting", options.connect()).await.expect("connecting");
+    let client = connected(options).await;
     for node in cluster.nodes() {
         take_no_more(node);
     }
@@ -67,8 +66,7 @@ async fn w28_connections_that_are_cut_as_soon_as_they_answer_are_made_ever_more_
     let _quiet = machine::quiet();
     let server = Arc::new(Server::start());
     let network = Network::new(&server, Distance::default());
-    let connecting = LockClient::connect(network.url(&server));
-    let client = soon("connecting", connecting).await.expect("connecting");
+    let client = connected(LockClient::builder().url(network.url(&server))).await;
     let limit = "pubsub 64 64 1";
     server.ask::<()>(&["CONFIG", "SET", "client-output-buffer-limit", limit]);
     // Each message is too long for the first buffer of a connection, and all the others count.

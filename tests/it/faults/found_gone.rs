@@ -17,8 +17,7 @@ struct Scene {
 async fn scene(watchdog_timeout: Duration, max_handoffs: u32) -> Scene {
     let server = Server::start();
     let builder = LockClient::builder().url(server.url()).max_handoffs(max_handoffs);
-    let builder = builder.watchdog_timeout(watchdog_timeout);
-    let client = soon("connecting", builder.connect()).await.expect("connecting");
+    let client = connected(builder.watchdog_timeout(watchdog_timeout)).await;
     Scene { server, client }
 }
 
@@ -26,8 +25,7 @@ impl Scene {
     /// A waiter of this client that is parked, after Redis has told it how long the lease is.
     async fn parked(&self, name: &str) -> JoinHandle<LockGuard> {
         let refused = self.server.calls("evalsha") + 2;
-        let lock = self.client.lock(name);
-        let waiter = tokio::spawn(async move { hold(&lock).await });
+        let waiter = waiting(&self.client, name);
         wait_until("a subscription", SOON, || self.server.subscribers(name) == 1).await;
         wait_until("a second refusal", SOON, || self.server.calls("evalsha") >= refused).await;
         // What is asked behind it is answered, so its answer is here; and the waiter has read it.

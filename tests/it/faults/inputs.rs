@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::test_runner::{Config, TestRunner};
+use tokio::runtime::Runtime;
 
 use super::*;
 
@@ -47,8 +48,7 @@ fn check<S: Strategy>(runtime: &Runtime, inputs: S, case: impl AsyncFn(S::Value)
 
 #[test]
 fn i1_any_lease_is_refused_before_any_io_or_rounded_up_and_has_an_end() {
-    let (server, runtime) = (Server::start(), runtime());
-    let proxy = Proxy::new(&server);
+    let ((server, proxy), runtime) = (proxied(), runtime());
     let client = runtime.block_on(LockClient::connect(proxy.url(&server))).expect("a server");
     let (lock, held) = (client.lock("lock"), client.lock("held"));
     let outer = runtime.block_on(held.lock_with_lease(HOUR)).expect("a free lock");
@@ -84,9 +84,7 @@ fn i1_any_lease_is_refused_before_any_io_or_rounded_up_and_has_an_end() {
 
 #[tokio::test]
 async fn i3_two_names_with_one_channel_wake_each_other_and_nothing_worse() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = LockClient::connect(proxy.url(&server)).await.expect("a server");
+    let Far { server, proxy, client } = Far::new().await;
     assert_eq!(channel("a"), channel("{a}"));
     for names in [["a", "{a}"], ["{a}", "a"]] {
         let [first, second] = names.map(|name| {
@@ -167,8 +165,7 @@ fn t7_no_command_of_a_lock_of_any_name_touches_two_slots() {
 
 #[tokio::test]
 async fn i9_a_renewal_that_a_release_overtakes_brings_nothing_back() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
+    let (server, proxy) = proxied();
     let client = client_with(proxy.url(&server), ms(3_000)).await;
     let lock = client.lock("lock");
     // Whoever has the lock by then, with a lease that a renewal would change.

@@ -10,28 +10,21 @@ use super::*;
 
 const COMMAND_TIMEOUT: Duration = ms(300);
 
-struct Scene {
-    server: Server,
-    proxy: Proxy,
-    client: LockClient,
-}
-
 /// The client is a user who may do everything but what `rules` say.
-async fn scene(rules: &[&str]) -> Scene {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
+async fn scene(rules: &[&str]) -> Far {
+    let (server, proxy) = proxied();
     let user = ["ACL", "SETUSER", "user", "on", ">p", "~*", "&*", "+@all"];
     server.ask::<()>(&[&user, rules].concat());
     let url = format!("redis://user:p@127.0.0.1:{}/", proxy.port());
     let client = impatient(url, COMMAND_TIMEOUT).await;
     release(hold(&client.lock("warm-up")).await).await;
-    Scene { server, proxy, client }
+    Far { server, proxy, client }
 }
 
 /// Releases with the request held up, and locks again on the same handle; then it arrives.
 /// Returns what Redis counts for the new hold in the end, and how many requests it executed late.
-async fn late_release(scene: &Scene) -> (u32, u64) {
-    let Scene { server, proxy, client } = scene;
+async fn late_release(scene: &Far) -> (u32, u64) {
+    let Far { server, proxy, client } = scene;
     let lock = client.lock("late");
     let guard = hold(&lock).await;
     let faults = proxy.faults();
@@ -63,7 +56,7 @@ async fn n6_without_permission_to_close_a_connection_a_late_release_frees_nothin
 /// then, and the next one may not overtake either of them.
 #[tokio::test]
 async fn n6_a_call_in_a_batch_that_was_dropped_and_held_up_does_not_free_a_later_hold() {
-    let Scene { server, proxy, client } = scene(&[]).await;
+    let Far { server, proxy, client } = scene(&[]).await;
     let lock = |number| client.lock(format!("late {number}"));
     let locks: Arc<[Lock]> = (0..4).map(lock).collect();
     // Two go at once, and the others share the third.

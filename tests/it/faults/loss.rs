@@ -61,8 +61,7 @@ async fn all_holds_of_a_lost_lock_are_lost_and_everybody_who_waits_for_it_is_tol
 
 #[tokio::test]
 async fn n12_renewals_that_arrive_while_no_answer_does_do_not_count() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
+    let (server, proxy) = proxied();
     let client = client_with(proxy.url(&server), ms(3_000)).await;
     let guard = hold(&client.lock("mute")).await;
     // Answered, not only sent: a renewal that was under way at the fault would fail together with
@@ -89,8 +88,7 @@ async fn n12_renewals_that_arrive_while_no_answer_does_do_not_count() {
 
 #[tokio::test]
 async fn n8_when_no_renewal_arrives_the_loss_is_known_before_anybody_else_has_the_lock() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
+    let (server, proxy) = proxied();
     let (holder, other) =
         (client_with(proxy.url(&server), ms(3_000)).await, connect(&server).await);
     let guard = Arc::new(hold(&holder.lock("handover")).await);
@@ -209,9 +207,7 @@ fn no_lock(granted: Result<LockGuard, Error>) {
 
 #[tokio::test]
 async fn n4_a_grant_that_arrives_after_its_lease_is_no_lock() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
+    let Far { server, proxy, client } = Far::new().await;
     let lock = client.lock("late");
     release(hold(&lock).await).await;
     server.reset_stats();
@@ -223,9 +219,7 @@ async fn n4_a_grant_that_arrives_after_its_lease_is_no_lock() {
 
 #[tokio::test]
 async fn i12_a_lease_that_ended_while_its_waiter_was_woken_is_no_lock() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let client = LockClient::connect(proxy.url(&server)).await.unwrap();
+    let Far { server, proxy, client } = Far::new().await;
     server.hold_by_hand("late", "somebody:1", MINUTE);
     let lock = client.lock("late");
     let waiter = tokio::spawn(async move { lock.lock_with_lease(ms(300)).await });

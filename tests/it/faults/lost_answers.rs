@@ -7,34 +7,28 @@ use super::*;
 
 const FAULTS: [Fault; 2] = [Fault::ResetBeforeSend, Fault::DropReplyAndReset];
 
-struct Scene {
-    server: Server,
-    proxy: Proxy,
-    client: LockClient,
-}
-
 /// A client behind a proxy, whose scripts the server knows already. No renewal comes in between.
-async fn scene() -> Scene {
+async fn scene() -> Far {
     renewing_scene(Duration::from_secs(120)).await
 }
 
-async fn renewing_scene(watchdog_timeout: Duration) -> Scene {
+async fn renewing_scene(watchdog_timeout: Duration) -> Far {
     scene_of(watchdog_timeout, ms(1_000)).await
 }
 
-async fn scene_of(watchdog_timeout: Duration, command_timeout: Duration) -> Scene {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
-    let builder = LockClient::builder().url(proxy.url(&server)).watchdog_timeout(watchdog_timeout);
-    let client = builder.command_timeout(command_timeout).connect().await.unwrap();
-    let lock = client.lock("warm-up");
+async fn scene_of(watchdog_timeout: Duration, command_timeout: Duration) -> Far {
+    let options = |with: LockClientBuilder| {
+        with.watchdog_timeout(watchdog_timeout).command_timeout(command_timeout)
+    };
+    let scene = Far::with(options).await;
+    let lock = scene.client.lock("warm-up");
     release(hold(&lock).await).await;
     drop(hold(&lock).await);
-    wait_until("a free lock", SOON, || !server.exists("warm-up")).await;
-    Scene { server, proxy, client }
+    wait_until("a free lock", SOON, || !scene.server.exists("warm-up")).await;
+    scene
 }
 
-impl Scene {
+impl Far {
     fn count(&self, name: &str) -> u32 {
         self.server.holds(name).values().sum()
     }
@@ -199,8 +193,7 @@ async fn n7_a_lost_renewal_is_made_again_and_loses_nothing() {
 async fn n7_a_renewal_that_failed_for_good_is_followed_by_another() {
     let scene = scene().await;
     let builder = LockClient::builder().url(scene.proxy.url(&scene.server));
-    let builder = builder.watchdog_timeout(ms(4_500)).command_timeout(ms(500));
-    let client = builder.connect().await.unwrap();
+    let client = connected(builder.watchdog_timeout(ms(4_500)).command_timeout(ms(500))).await;
     let guard = hold(&client.lock("mute")).await;
     renewed(&guard).await;
     let deadline = Instant::now() + guard.remaining();
@@ -242,7 +235,7 @@ async fn n9_a_lost_subscription_is_made_again() {
 
 #[tokio::test]
 async fn a_call_under_way_at_a_close_finds_a_new_connection_after_a_cut() {
-    let Scene { server, proxy, client } = scene().await;
+    let Far { server, proxy, client } = scene().await;
     let guard = hold(&client.lock("last")).await;
     proxy.stall_replies(true);
     let unlocking = tokio::spawn(guard.unlock());
@@ -259,7 +252,7 @@ async fn a_call_under_way_at_a_close_finds_a_new_connection_after_a_cut() {
 
 #[tokio::test]
 async fn n6_a_nested_release_that_was_done_is_no_loss_when_the_outer_lease_ends_meanwhile() {
-    let Scene { server, proxy, client } = scene_of(2 * MINUTE, SOON).await;
+    let Far { server, proxy, client } = scene_of(2 * MINUTE, SOON).await;
     let lock = client.lock("nested");
     let outer = soon("the outer hold", lock.lock_with_lease(ms(1_500))).await.unwrap();
     let inner = hold(&lock).await;
@@ -277,8 +270,7 @@ async fn n6_a_nested_release_that_was_done_is_no_loss_when_the_outer_lease_ends_
 
 #[tokio::test]
 async fn n12_a_wait_that_ends_in_an_outage_is_unknown_if_one_of_its_tries_was_executed() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
+    let (server, proxy) = proxied();
     let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(1_000));
     let client = builder.outage_limit(ms(3_000)).connect().await.unwrap();
     // It asks before it takes the silence for an outage.
@@ -297,11 +289,9 @@ async fn n12_a_wait_that_ends_in_an_outage_is_unknown_if_one_of_its_tries_was_ex
 
 #[tokio::test]
 async fn c1_an_acquire_dropped_while_its_answer_is_on_its_way_leaves_the_lock_free() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
+    let (server, proxy) = proxied();
     // An undo that waited for an answer would come too late.
-    let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(MINUTE);
-    let (client, others) = (builder.connect().await.unwrap(), connect(&server).await);
+    let (client, others) = (impatient(proxy.url(&server), MINUTE).await, connect(&server).await);
     release(hold(&client.lock("before")).await).await;
     proxy.stall_replies(true);
     let lock = client.lock("answer");

@@ -38,8 +38,7 @@ fn w12_a_call_that_is_undone_before_its_script_is_known_is_not_sent_again() {
 }
 
 fn flush_under_shared_calls(held_up: HeldUp) {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
+    let (server, proxy) = proxied();
     let home = runtime();
     let client = home.block_on(impatient(proxy.url(&server), TIMEOUT));
     // Where a request left too late to meet the fault, the round shows nothing.
@@ -143,8 +142,7 @@ async fn flushed_under_a_shared_call(
 /// The release was not sent, and will be: "not executed" would be a promise.
 #[tokio::test]
 async fn w12_an_unlock_that_goes_on_in_the_background_says_unknown() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
+    let (server, proxy) = proxied();
     let client = impatient(proxy.url(&server), ms(1_000)).await;
     let guard = hold(&client.lock("later")).await;
     proxy.refuse(true);
@@ -163,13 +161,11 @@ async fn w12_an_unlock_that_goes_on_in_the_background_says_unknown() {
 #[test]
 fn w12_a_wait_that_ends_in_an_outage_says_unknown_of_a_hand_off_that_is_under_way() {
     const LEASE: Duration = ms(1_000);
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
+    let (server, proxy) = proxied();
     // The waiter runs only where the test says so.
     let (here, elsewhere) = (runtime(), runtime());
     let builder = LockClient::builder().url(proxy.url(&server)).command_timeout(ms(1_000));
-    let connecting = builder.outage_limit(2 * LEASE).connect();
-    let client = here.block_on(soon("connecting", connecting)).expect("connecting");
+    let client = here.block_on(connected(builder.outage_limit(2 * LEASE)));
     let (old, new) = (client.lock("handed off"), client.lock("handed off"));
     let guard = elsewhere.block_on(old.lock_with_lease(LEASE)).expect("the lock");
     let waiter = here.spawn(async move { new.lock_with_lease(LEASE).await });

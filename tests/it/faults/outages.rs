@@ -24,8 +24,7 @@ async fn s3_a_lock_outlives_a_restart_of_a_server_that_remembers() {
 
 #[tokio::test]
 async fn n13_a_waiter_whose_connections_are_half_open_goes_by_the_holders_lease() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
+    let (server, proxy) = proxied();
     let client = impatient(proxy.url(&server), ms(1_000)).await;
     server.hold_by_hand("lock", "somebody:1", ms(3_000));
     let waiter = parked(&server, &client, "lock").await;

@@ -41,16 +41,3 @@ async fn told_by_a_renewal(guard: &LockGuard, deadline: Instant) {
     let early = deadline.checked_duration_since(Instant::now());
     assert!(early.is_some(), "no renewal told of the loss before the guard's own deadline");
 }
-
-/// When the guard will know by itself that it is lost, if nothing renews it.
-fn deadline(guard: &LockGuard) -> Instant {
-    Instant::now() + guard.remaining()
-}
-
-/// Waits for the loss of a lock that nothing can renew, and checks that it is not told early.
-async fn lost_at(guard: &LockGuard, deadline: Instant) -> Instant {
-    soon("the loss", guard.lost()).await;
-    let told = Instant::now();
-    assert!(told >= deadline, "told {:?} before the deadline", deadline - told);
-    told
-}

@@ -30,15 +30,6 @@ fn workers() -> Runtime {
         .expect("a runtime with workers")
 }
 
-fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().expect("a runtime")
-}
-
-async fn connect(url: String) -> LockClient {
-    let builder = LockClient::builder().url(url).watchdog_timeout(TIMEOUT);
-    soon("connecting", builder.connect()).await.expect("connecting")
-}
-
 /// Blocks so many workers of the runtime until the sender is dropped.
 fn block(runtime: &Runtime, many: usize) -> mpsc::Sender<()> {
     let (end, ended) = mpsc::channel::<()>();
@@ -78,7 +69,7 @@ fn the_new_holder_blocks(server: &Server, round_trip: Duration, blocked: usize, 
     let network = Network::new(server, Distance::round_trip(round_trip));
     let runtime = workers();
     let (old, new): (Lock, Lock) = runtime.block_on(async {
-        let client = connect(network.url(server)).await;
+        let client = client_with(network.url(server), TIMEOUT).await;
         (client.lock(&name), client.lock(&name))
     });
     let guard = runtime.block_on(hold(&old));
@@ -115,7 +106,7 @@ fn the_new_holder_blocks(server: &Server, round_trip: Duration, blocked: usize, 
         block_until("Redis has heard of it", TIMEOUT, || server.pttl(&name) > longer);
     }
     let elsewhere = self::runtime();
-    let stranger = elsewhere.block_on(connect(server.url()));
+    let stranger = elsewhere.block_on(client_with(server.url(), TIMEOUT));
     // The holder gives it back when it is not blocked any more: what this thread saw after that says
     // nothing.
     let mut seen = 0;
@@ -172,7 +163,7 @@ fn the_waiter_cannot_run(server: &Server, round_trip: Duration, elsewhere: bool)
     let name = format!("cannot run:{}:{elsewhere}", round_trip.as_millis());
     let network = Network::new(server, Distance::round_trip(round_trip));
     let runtime = workers();
-    let client = runtime.block_on(connect(network.url(server)));
+    let client = runtime.block_on(client_with(network.url(server), TIMEOUT));
     let (old, new) = (client.lock(&name), client.lock(&name));
     let another = self::runtime();
     let of_old = if elsewhere { &another } else { &runtime };

@@ -2,11 +2,6 @@
 
 use super::*;
 
-/// A client that does not wait long for an answer.
-fn impatient(options: LockClientBuilder) -> LockClientBuilder {
-    options.command_timeout(ms(1_000))
-}
-
 const FAULTS: [(&str, Fault); 4] = [
     ("reset before", Fault::ResetBeforeSend),
     ("reset after", Fault::DropReplyAndReset),
@@ -17,7 +12,7 @@ const FAULTS: [(&str, Fault); 4] = [
 #[tokio::test]
 async fn a_hand_off_whose_request_fails_is_told_to_redis_again() {
     for (name, fault) in FAULTS {
-        let scene = Scene::with(&[], impatient).await;
+        let scene = Scene::with(&[], hasty).await;
         // Less than a waiter asks for: what the new guard is believed for beyond that is confirmed.
         let guard = scene.client.lock(name).lock_with_lease(ms(15_000)).await.unwrap();
         let mut next = Waiter::first(&scene, name, LOCK).await;
@@ -73,7 +68,7 @@ async fn whose_hold_nobody_can_confirm_any_more_is_told_of_the_loss() {
 
 #[tokio::test]
 async fn a_late_hand_off_of_a_broken_connection_changes_nothing() {
-    let scene = Scene::with(&[], impatient).await;
+    let scene = Scene::with(&[], hasty).await;
     let lock = scene.client.lock("late");
     let guard = hold(&lock).await;
     let mut next = Waiter::first(&scene, "late", FOR_A_MINUTE).await;
@@ -98,7 +93,7 @@ async fn a_late_hand_off_of_a_broken_connection_changes_nothing() {
 #[tokio::test]
 async fn steps_that_come_while_a_hand_off_is_not_answered_go_with_the_next_try() {
     for (name, fault) in FAULTS {
-        let scene = Scene::with(&[], impatient).await;
+        let scene = Scene::with(&[], hasty).await;
         let guard = scene.client.lock(name).lock_with_lease(ms(15_000)).await.unwrap();
         let mut next = Waiter::first(&scene, name, LOCK).await;
         let mut line: Vec<_> = (0..5).map(|_| Waiter::behind(&scene.client, name, LOCK)).collect();

@@ -2,10 +2,6 @@
 
 use super::*;
 
-fn impatient(options: LockClientBuilder) -> LockClientBuilder {
-    options.command_timeout(ms(1_000))
-}
-
 /// The lock of another client, from when it has it.
 async fn taken_by(other: &LockClient, name: &str) -> (LockGuard, Instant) {
     let guard = soon("the lock", other.lock(name).lock()).await.expect("locking");
@@ -14,7 +10,7 @@ async fn taken_by(other: &LockClient, name: &str) -> (LockGuard, Instant) {
 
 #[tokio::test]
 async fn an_outage_for_longer_than_the_lease_loses_the_new_guard_before_anybody_else_gets_in() {
-    let scene = Scene::with(&[], impatient).await;
+    let scene = Scene::with(&[], hasty).await;
     let other = connect(&scene.server).await;
     let guard = scene.client.lock("outage").lock_with_lease(ms(2_000)).await.unwrap();
     let mut next = Waiter::first(&scene, "outage", LOCK).await;
@@ -46,7 +42,7 @@ async fn an_outage_for_longer_than_the_lease_loses_the_new_guard_before_anybody_
 
 #[tokio::test]
 async fn an_outage_for_less_than_the_lease_is_survived() {
-    let scene = Scene::with(&[], impatient).await;
+    let scene = Scene::with(&[], hasty).await;
     let (guard, mut next) = scene.pair("brief", FOR_A_MINUTE).await;
     let behind = Waiter::behind(&scene.client, "brief", LOCK);
     scene.proxy.refuse(true);

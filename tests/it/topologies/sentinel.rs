@@ -5,7 +5,7 @@ mod failovers;
 mod late;
 
 use super::*;
-use crate::support::sentinel::MASTER;
+use crate::support::sentinel::{MASTER, conviction};
 
 fn by_way_of(urls: impl IntoIterator<Item = String>) -> LockClientBuilder {
     LockClient::builder().sentinel(MASTER, urls)
@@ -16,24 +16,15 @@ async fn client_of(set: &Sentinels, watchdog_timeout: Duration) -> LockClient {
     connected(by_way_of(set.urls()).watchdog_timeout(watchdog_timeout)).await
 }
 
-/// A Sentinel that finds no others to agree with, and says so for ever.
-fn conviction(port: u16, epoch: u64) -> String {
-    format!(
-        "sentinel monitor {MASTER} 127.0.0.1 {port} 99\n\
-         sentinel down-after-milliseconds {MASTER} 600000\n\
-         sentinel config-epoch {MASTER} {epoch}\n"
-    )
-}
-
 /// A Sentinel that says so for ever. What is of a later epoch is newer.
 fn stubborn(says: &Server, epoch: u64) -> Server {
-    Server::start_sentinel(&conviction(says.port(), epoch))
+    Server::start_sentinel(&conviction("127.0.0.1", says.port(), epoch))
 }
 
 /// From now on a stubborn Sentinel names that one.
 fn convince(sentinel: &Server, says: &Server) {
     sentinel.kill();
-    sentinel.configure(&conviction(says.port(), 1));
+    sentinel.configure(&conviction("127.0.0.1", says.port(), 1));
     sentinel.start_again();
 }
 

@@ -46,8 +46,7 @@ pub(super) fn child(url: &str) {
         }
 
         // A waiter is woken, and a release arrives.
-        let next = client.lock("held");
-        let next = tokio::spawn(async move { next.lock().await.expect("its turn") });
+        let next = waiting(&client, "held");
         child::say("waiting");
         tokio::task::spawn_blocking(child::hear).await.unwrap();
         drop(held);

@@ -4,6 +4,8 @@
 use std::cell::RefCell;
 use std::sync::mpsc;
 
+use tokio::runtime::{Builder, Runtime};
+
 use super::*;
 
 /// A guard that only its runtime ever made something for. Its lease is longer than any test.
@@ -42,8 +44,7 @@ async fn c4_an_aborted_task_gives_its_nested_holds_back_and_wakes_who_waits() {
     });
     let holds = || setup.holds("aborted").into_values().collect::<Vec<_>>();
     wait_until("two holds", SOON, || holds() == [2]).await;
-    let next = others.lock("aborted");
-    let next = tokio::spawn(async move { next.lock().await.expect("its turn") });
+    let next = waiting(&others, "aborted");
     wait_until("another waits", SOON, || setup.subscribers("aborted") == 1).await;
     task.abort();
     assert!(soon("the end of the task", task).await.unwrap_err().is_cancelled());
@@ -134,8 +135,7 @@ const TROUBLES: [&str; 6] = ["none", "no runtime", "closed", "lost", "cut off", 
 #[test]
 fn c6_a_guard_dropped_while_unwinding_never_panics_whatever_else_is_wrong() {
     for trouble in TROUBLES {
-        let server = Server::start();
-        let proxy = Proxy::new(&server);
+        let (server, proxy) = proxied();
         let runtime = runtime();
         let client = runtime.block_on(client_with(proxy.url(&server), MINUTE));
         let lease = if trouble == "lost" { ms(500) } else { MINUTE };

@@ -37,8 +37,7 @@ impl<'a> Busy<'a> {
 
 #[tokio::test]
 async fn s11_calls_and_waiters_ride_out_a_busy_server() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
+    let (server, proxy) = proxied();
     let client = impatient(server.url(), SOON).await;
     // Its waiters ask for longer than one command may take.
     let short = impatient(proxy.url(&server), ms(500)).await;
@@ -98,8 +97,7 @@ async fn s11_calls_and_waiters_ride_out_a_busy_server() {
 
 #[tokio::test]
 async fn s11_a_waiter_that_goes_from_a_busy_server_costs_nobody_a_connection() {
-    let server = Server::start();
-    let proxy = Proxy::new(&server);
+    let (server, proxy) = proxied();
     let client = impatient(proxy.url(&server), SOON).await;
     for name in ["stays", "goes"] {
         server.hold_by_hand(name, "somebody:1", MINUTE);

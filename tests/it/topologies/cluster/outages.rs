@@ -33,7 +33,7 @@ async fn t8_a_shard_that_stands_still_costs_its_own_locks_and_no_others() {
     cluster.pause_node(2);
     // An answer that was on its way may still have come.
     tokio::time::sleep(ms(50)).await;
-    let lost = lost_at(&guard, deadline(&guard));
+    let ends = deadline(&guard);
     let start = Instant::now();
     let healthy = async {
         // Past the lease: a renewal that waits for the dead shard comes late, or too late.
@@ -52,7 +52,9 @@ async fn t8_a_shard_that_stands_still_costs_its_own_locks_and_no_others() {
             tokio::time::sleep(ms(20)).await;
         }
     };
-    tokio::join!(lost, healthy);
+    let (told, ()) = tokio::join!(lost_at(&guard, ends), healthy);
+    // What a busy machine may take.
+    assert!(told < ends + SOON / 20, "told {:?} after the deadline", told - ends);
     assert!(others.iter().all(LockGuard::is_lost));
     drop(others);
     assert!(!fixed.is_lost() && fixed.remaining() > Duration::from_secs(40));

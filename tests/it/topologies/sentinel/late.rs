@@ -8,7 +8,7 @@ async fn meanwhile(answers: bool) {
     let group = Replicated::start(1);
     let (old, new) = (group.primary(), group.replica());
     let proxy = Proxy::new(old);
-    let sentinel = Server::start_sentinel(&conviction(proxy.port(), 0));
+    let sentinel = Server::start_sentinel(&conviction("127.0.0.1", proxy.port(), 0));
     let builder = by_way_of([sentinel.url()]).watchdog_timeout(MINUTE).command_timeout(SOON);
     let client = connected(builder).await;
     release(hold(&client.lock("before")).await).await;
@@ -17,9 +17,7 @@ async fn meanwhile(answers: bool) {
     proxy.hold("HELLO");
     let late = client.lock("one");
     let caller = tokio::task::spawn_blocking(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let tried = async { late.try_lock_now().await.map(|guard| guard.is_some()) };
-        runtime.expect("a runtime").block_on(tried)
+        runtime().block_on(async { late.try_lock_now().await.map(|guard| guard.is_some()) })
     });
     wait_until("a connection that is begun", SOON, || proxy.faults() >= 1).await;
     convince(&sentinel, new);

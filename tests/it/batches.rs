@@ -66,8 +66,9 @@ async fn requests_that_come_while_others_are_under_way_share_calls() {
         assert!(all_count(&guards, held.len() as u32 + 1));
         proxy.forget_commands();
         unlock_all(guards).await;
-        assert_eq!(proxy.sent("EVALSHA"), 4);
     }
+    // Of the last holds: a release that leaves some shares no call.
+    assert_eq!(proxy.sent("EVALSHA"), 4);
     assert_nothing_is_left(&server);
 }
 

@@ -175,7 +175,8 @@ impl LockClientBuilder {
 
     /// How long a [`lock`](crate::Lock::lock) that is already waiting keeps waiting in an outage of
     /// Redis before it returns [`Unavailable`](crate::ErrorKind::Unavailable). Set it longer than a
-    /// restart or a failover takes. 30 s unless set; any.
+    /// restart or a failover takes. 30 s unless set; any. If another call of its handle has the lock by
+    /// then, a waiting call asks for a nested hold, and does not wait for the end of an outage.
     pub fn outage_limit(mut self, limit: Duration) -> Self {
         self.config.outage_limit = limit;
         self

@@ -60,12 +60,16 @@ async fn a_grant_that_finds_no_waiter_is_released_at_once() {
 async fn a_grant_whose_message_comes_twice_is_one() {
     let (server, [one, other]) = clients().await;
     let guard = fair_hold(&one.fair_lock("twice")).await;
-    let own = format!("{}:{}", channel("twice"), client_of(&other.fair_lock("twice")));
+    let client = client_of(&other.fair_lock("twice"));
+    let own = format!("{}:{client}", channel("twice"));
     let first = waiter(&server, other.fair_lock("twice")).await;
     let second = call(other.fair_lock("twice"));
     let listener = Listener::new(&server, &own);
     let listening = || server.ask::<(String, u64)>(&["PUBSUB", "NUMSUB", &own]).1;
-    wait_until("both who listen", SOON, || listening() == 2).await;
+    wait_until("both who listen, and a grant that could come", SOON, || {
+        listening() == 2 && takes_grants(&server, "twice", &client)
+    })
+    .await;
     release(guard).await;
     let guard = soon("the first", first).await.unwrap();
     let grant = listener.heard(&server).remove(0);

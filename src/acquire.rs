@@ -42,7 +42,7 @@ use timeout::answer_by;
 pub(crate) use timeout::{Wait, forever};
 
 /// The pause after a try that Redis did not answer, unless the connection comes back before.
-const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE_AFTER_SILENCE: Duration = Duration::from_millis(500);
 
 enum Tried<G> {
     Granted(G),
@@ -352,7 +352,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
                 if is_outage {
                     self.wait_for(asks_for, Reached::Silent(asked_at), waiting);
                 }
-                let waits = is_outage && waiting.record_failure(PAUSE);
+                let waits = is_outage && waiting.record_failure(PAUSE_AFTER_SILENCE);
                 let error = error.after(trouble.take());
                 if !waits {
                     return Some(Err(error));

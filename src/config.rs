@@ -94,14 +94,14 @@ impl Config {
 
 /// Refuses what the name of a connection cannot have, and what a list of clients has no room for.
 fn check_label(label: &str) -> Result<(), Error> {
-    const LONGEST: usize = 64;
+    const MAX_LENGTH: usize = 64;
     let wrong = match label.chars().find(|c| !c.is_ascii_graphic()) {
         _ if label.is_empty() => "it is empty".to_owned(),
         Some(c) => format!("it has {c:?}"),
-        None if label.len() > LONGEST => format!("it has {}", label.len()),
+        None if label.len() > MAX_LENGTH => format!("it has {}", label.len()),
         None => return Ok(()),
     };
-    let must = format!("it must be 1 to {LONGEST} printable ASCII characters without spaces");
+    let must = format!("it must be 1 to {MAX_LENGTH} printable ASCII characters without spaces");
     Err(Error::invalid(format!("the label cannot be used: {wrong}; {must}")))
 }
 

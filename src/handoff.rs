@@ -32,7 +32,7 @@ use crate::wait::{Waiter, Waiters};
 
 mod gather;
 mod releases;
-use gather::Trip;
+use gather::RoundTrip;
 
 pub(crate) struct Handoffs {
     pub(crate) waiters: Arc<Waiters>,
@@ -43,7 +43,7 @@ pub(crate) struct Handoffs {
     answered: Arc<Notify>,
     pub(crate) config: Arc<Config>,
     pub(crate) released_names: ReleasedNames,
-    trip: Trip,
+    round_trip: RoundTrip,
 }
 
 /// The tries to tell Redis of a possession, since the last one that it answered.
@@ -79,8 +79,8 @@ impl Handoffs {
         config: Arc<Config>,
     ) -> Self {
         let (waiters, events) = (losses.waiters.clone(), losses.events.clone());
-        let (released_names, trip) = Default::default();
-        Self { waiters, events, losses, possessions, answered, config, released_names, trip }
+        let (released_names, round_trip) = Default::default();
+        Self { waiters, events, losses, possessions, answered, config, released_names, round_trip }
     }
 
     /// Hands off a lock whose last guard has just been given back. `None` if no waiter can take it, or if
@@ -269,7 +269,7 @@ impl Handoffs {
         let answer = call.prolong(names, &possession.id, terms, listens, (entry, None)).await;
         self.note_release(possession, server, call.router);
         let answer = answer?;
-        self.trip.ended(sent);
+        self.round_trip.ended(sent);
         if let Ok(prolonged) = &answer {
             self.waiters.record_foreign(names, prolonged.foreign);
         }

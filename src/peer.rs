@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::host;
 
-/// What a name begins with.
-const MARK: &str = "redlatch";
+/// What the name of each connection begins with.
+const NAME_PREFIX: &str = "redlatch";
 
 /// The most bytes that a name has of the machine's.
 const LONGEST_HOST: usize = 64;
@@ -34,7 +34,7 @@ impl Peer {
     /// the label, if there is one.
     pub(crate) fn name(&self, client: Uuid) -> String {
         let Self { host, pid, label } = self;
-        let mut name = format!("{MARK}:{client}:{host}:{pid}");
+        let mut name = format!("{NAME_PREFIX}:{client}:{host}:{pid}");
         if let Some(label) = label {
             name.push(':');
             name.push_str(label);
@@ -51,7 +51,7 @@ impl Peer {
     /// has given.
     fn parse(name: &str) -> Option<(&str, Self)> {
         let mut parts = name.splitn(5, ':');
-        parts.next().filter(|mark| *mark == MARK)?;
+        parts.next().filter(|mark| *mark == NAME_PREFIX)?;
         let client = parts.next().filter(|client| Uuid::try_parse(client).is_ok())?;
         let (host, pid) = (parts.next()?.into(), parts.next()?.parse().ok()?);
         Some((client, Self { host, pid, label: parts.next().map(Into::into) }))

@@ -44,7 +44,7 @@ mod returned;
 mod shared;
 mod streak;
 pub(crate) use acquired_hold::AcquiredHold;
-pub(crate) use handoff::{Confirm, HandOff, LEAST, Prolong};
+pub(crate) use handoff::{Confirm, HandOff, MIN_HANDOFF_VALIDITY, Prolong};
 pub(crate) use id::Id;
 pub(crate) use joint::{Held, Joint, Part};
 pub(crate) use lose::FoundBy;

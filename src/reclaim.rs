@@ -25,10 +25,10 @@ use crate::protocol::{Call, Names};
 use crate::releaser::release_again;
 use crate::transport::Router;
 
-/// How many names the client's thread looks at together.
-const AT_A_TIME: usize = 64;
+/// The most names that the client's thread looks at together.
+const MAX_NAMES_UNDER_WAY: usize = 64;
 
-/// How often it asks about a name when Redis does not answer: for ten seconds.
+/// How often the client's thread asks about a name when Redis does not answer: for ten seconds.
 const TRIES: u32 = 14;
 
 /// The pause between two looks at all the names.
@@ -47,7 +47,7 @@ pub(crate) async fn reclaim_after_failovers(router: &Arc<Router>, handoffs: &Arc
         }
         let moved = handoffs.released_names.moved(|key| router.server_of(key), clock::now());
         for names in moved {
-            while looks.len() == AT_A_TIME {
+            while looks.len() == MAX_NAMES_UNDER_WAY {
                 looks.join_next().await;
             }
             let look = look(names, router.clone(), handoffs.clone());

@@ -18,8 +18,8 @@ use crate::transport::Server;
 /// Longer than any replica lags behind before it is promoted.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 
-/// The most names that the client remembers. While it has so many, it adds none.
-const MOST: usize = 65_536;
+/// The most names that the client remembers. While it has this many, it adds none.
+const MAX_NAMES: usize = 65_536;
 
 #[derive(Default)]
 pub(crate) struct ReleasedNames {
@@ -68,13 +68,13 @@ impl ReleasedNames {
             return;
         }
         let rested = state.swept.is_none_or(|swept| now >= swept + REMEMBERED_FOR / 10);
-        if state.sweep.is_due(state.names.len()) && (rested || state.names.len() < MOST) {
+        if state.sweep.is_due(state.names.len()) && (rested || state.names.len() < MAX_NAMES) {
             state.names.retain(|_, last| now < last.at + REMEMBERED_FOR);
             let left = state.names.len();
-            state.sweep.swept(left.min(MOST / 2));
+            state.sweep.swept(left.min(MAX_NAMES / 2));
             state.swept = Some(now);
         }
-        if state.names.len() < MOST {
+        if state.names.len() < MAX_NAMES {
             let last = LastRelease { names: names.clone(), at: now, server, granted };
             state.names.insert(names.key().into(), last);
         }
@@ -150,10 +150,10 @@ mod tests {
     fn names_do_not_pile_up() {
         let (released, now) = (ReleasedNames::default(), clock::now());
         let server = Server::numbered(1);
-        for number in 0..MOST + 10 {
+        for number in 0..MAX_NAMES + 10 {
             released.note(&names(&number.to_string()), None, server, now);
         }
-        assert_eq!(released.state.lock().names.len(), MOST);
+        assert_eq!(released.state.lock().names.len(), MAX_NAMES);
         released.note(&names("later"), None, server, now + REMEMBERED_FOR);
         assert_eq!(released.state.lock().names.len(), 1);
     }

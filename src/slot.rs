@@ -1,6 +1,6 @@
 //! Which slot of a cluster a key is in, as Redis Cluster computes it.
 
-/// So many slots a cluster has.
+/// The number of slots that a cluster has.
 pub(crate) const SLOTS: u16 = 16_384;
 
 /// The slot of a key.

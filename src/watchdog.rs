@@ -40,14 +40,14 @@ use crate::transport::{Router, Server};
 mod schedule;
 use schedule::Schedule;
 
-/// Locks in one renewal. A script over so many takes the server about a quarter of a millisecond.
+/// The most locks in one renewal. A script over this many takes the server about a quarter of a millisecond.
 const BATCH: usize = 100;
 
-/// So many locks of a refused batch are tried together before each is tried alone.
-const PART: usize = 10;
+/// How many locks of a refused batch the watchdog tries together, before it tries each alone.
+const RETRY_BATCH: usize = 10;
 
-/// Batches under way at a time, unless an answer takes longer than [`PACE`].
-const UNDER_WAY: usize = 4;
+/// The most batches under way to one server at a time, unless an answer takes longer than [`PACE`].
+const MAX_BATCHES_UNDER_WAY: usize = 4;
 
 /// The longest time between two batches that are due.
 const PACE: Duration = Duration::from_millis(1);
@@ -128,8 +128,9 @@ impl Watchdog {
                 by_server.entry(router.server_of(entry.key())).or_default().push(entry);
             }
             for (server, batch) in by_server {
-                let places =
-                    places.entry(server).or_insert_with(|| Semaphore::new(UNDER_WAY).into());
+                let places = places
+                    .entry(server)
+                    .or_insert_with(|| Semaphore::new(MAX_BATCHES_UNDER_WAY).into());
                 // If there is no permit within the pace, the batch goes without one.
                 let place = clock::timeout(PACE, places.clone().acquire_owned()).await;
                 let (watchdog, router) = (self.clone(), router.clone());
@@ -219,7 +220,7 @@ impl Watchdog {
     /// ten by ten, and those of a refused ten one by one.
     async fn renew_all(&self, router: &Router, batch: Vec<Entry>) {
         let mut refused = self.renew(router, batch).await;
-        for size in [PART, 1] {
+        for size in [RETRY_BATCH, 1] {
             if refused.len() <= size {
                 continue;
             }

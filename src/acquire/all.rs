@@ -6,10 +6,10 @@
 //! 2. A call that is refused waits in the queue of the lock that another owner has, among its waiters by its age,
 //!    and takes no hand-off there: it asks for all again. So it cannot be in a circle of callers that wait for
 //!    each other.
-//! 3. **A set that is never free as a whole is taken one by one.** After [`MANY`] refusals, and a third of the
-//!    command timeout, the call waits for each lock in turn with those before it in its hand, in the one order
-//!    that all calls have. It waits for each no longer than that again, and gives all back then: others may have
-//!    taken them in another order.
+//! 3. **A set that is never free as a whole is taken one by one.** After [`REFUSALS_BEFORE_ONE_BY_ONE`] refusals, and a
+//!    third of the command timeout, the call waits for each lock in turn, and holds those before it meanwhile. All
+//!    calls have one order of locks. The call waits for each lock no longer than that time again, then gives all back:
+//!    others may have taken them in another order.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,11 +31,11 @@ use crate::wait::Ticket;
 
 use super::{Acquisition, One, Question, Stage, Tried, Wait};
 
-/// So many refusals show that the locks come and go, and that it is not one owner that keeps one of them.
-const MANY: u32 = 16;
+/// This many refusals show that the locks come and go, and that it is not one owner that keeps one of them.
+const REFUSALS_BEFORE_ONE_BY_ONE: u32 = 16;
 
-/// So many locks in one request take about as long on the server as a large batch.
-const MOST: usize = 64;
+/// A request for this many locks takes the server about as long as a large batch.
+const MAX_LOCKS_PER_REQUEST: usize = 64;
 
 /// One hold of each of several locks, which have been put in the one order that all calls have.
 #[derive(Clone, Copy)]
@@ -185,7 +185,7 @@ impl Acquisition<'_, All<'_>> {
             let (session, ask) = self.prepare(handle, deadline, clock::now()).await?;
             let slot = self.engine.router.slot_of(handle.names.key());
             match requests.last_mut() {
-                Some(last) if last.slot == slot && last.parts.len() < MOST => {
+                Some(last) if last.slot == slot && last.parts.len() < MAX_LOCKS_PER_REQUEST => {
                     last.parts.push((session, ask));
                 }
                 _ => requests.push(Together::new(of, slot, session, ask)),
@@ -308,7 +308,7 @@ impl Question for All<'_> {
 
     fn is_starved(acquisition: &Acquisition<'_, Self>) -> bool {
         let All { since, refusals, .. } = acquisition.question;
-        refusals.load(Ordering::Relaxed) >= MANY
+        refusals.load(Ordering::Relaxed) >= REFUSALS_BEFORE_ONE_BY_ONE
             && clock::now().saturating_duration_since(since) >= acquisition.step()
     }
 }

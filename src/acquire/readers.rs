@@ -15,8 +15,8 @@ use crate::wait::{Ticket, Waiter};
 
 use super::{Acquisition, One, Stage, Tried, Wait, acquire_one};
 
-/// No handle has that number.
-const NOBODY: HandleId = 0;
+/// A number that no handle has: it stands for "as no handle".
+const NO_HANDLE: HandleId = 0;
 
 /// Joins the readers of this client, if there are some and the call need not wait for its turn: then it sends no
 /// request, and is over before it has a future.
@@ -189,7 +189,7 @@ impl Acquisition<'_, One<'_>> {
         let readers = engine.waiters.take_readers(handle, now, |waiter| {
             let Waiter { lease, requested, .. } = *waiter;
             // Beside a writer only its own handle reads, and that one does not wait.
-            let (writes_as, writes) = (NOBODY, false);
+            let (writes_as, writes) = (NO_HANDLE, false);
             let join = Join {
                 handle: handle.number,
                 lease,

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// So many events in a [`PERIOD`] are worth a warning each.
-const MOST: u32 = 2;
+/// The most events in one [`PERIOD`] that are worth a warning each.
+const MAX_WARNINGS: u32 = 2;
 
 const PERIOD: Duration = Duration::from_secs(60);
 
@@ -20,10 +20,12 @@ impl Limit {
         let (since, before) = state
             .filter(|(since, _)| now.saturating_duration_since(*since) < PERIOD)
             .unwrap_or((now, 0));
-        *state = Some((since, (before + 1).min(MOST)));
+        *state = Some((since, (before + 1).min(MAX_WARNINGS)));
         match before {
-            MOST => (false, ""),
-            before if before + 1 == MOST => (true, " (more of these within a minute are at debug)"),
+            MAX_WARNINGS => (false, ""),
+            before if before + 1 == MAX_WARNINGS => {
+                (true, " (more of these within a minute are at debug)")
+            }
             _ => (true, ""),
         }
     }

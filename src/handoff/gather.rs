@@ -1,9 +1,9 @@
-//! When the client sends the first hand-offs of a chain.
+//! When the client sends the first hand-offs of a streak to Redis.
 //!
 //! Tasks that hold a lock for next to no time hand it off faster than the client begins a request. If that
 //! request confirmed only the first of their hand-offs, all others would wait for its answer, and every
-//! turn took two round trips. So the client lets a chain grow first, as long as it grows, for a small part
-//! of a round trip.
+//! turn would take two round trips. So the client first lets the streak grow, for a small part of a round trip, and
+//! stops waiting as soon as no more callers come.
 
 use std::time::{Duration, Instant};
 
@@ -13,21 +13,21 @@ use crate::sync::Mutex;
 
 use super::Handoffs;
 
-/// The client waits for one part in so many of a round trip at most.
-const PARTS: u32 = 8;
+/// The client waits for at most one part in this many of a round trip.
+const ROUND_TRIP_DIVISOR: u32 = 8;
 
-/// So many are enough for a request.
-const ENOUGH: usize = 128;
+/// This many callers are enough for one request.
+const ENOUGH_CALLERS: usize = 128;
 
-/// A chain rests if it has not grown while the client's thread looked for other work so often.
-const LOOKS: u32 = 16;
+/// A streak has stopped growing if no caller came while the client's thread looked for other work this many times.
+const LOOKS_WITHOUT_GROWTH: u32 = 16;
 
-/// What the last request for hand-offs took; zero if there was none.
+/// How long Redis took to answer the last request about hand-offs; zero if there was none.
 #[derive(Default)]
-pub(super) struct Trip(Mutex<Duration>);
+pub(super) struct RoundTrip(Mutex<Duration>);
 
-impl Trip {
-    /// Redis has answered a request that was sent then.
+impl RoundTrip {
+    /// Redis has just answered a request that was sent at `sent`.
     pub(super) fn ended(&self, sent: Instant) {
         *self.0.lock() = clock::now().saturating_duration_since(sent);
     }
@@ -36,16 +36,16 @@ impl Trip {
 impl Handoffs {
     /// Waits until callers that await a confirmation come more slowly than a request confirms them.
     pub(super) async fn gather(&self, possession: &Possession) {
-        let until = clock::now() + *self.trip.0.lock() / PARTS;
-        let length = || possession.holds.lock().confirms();
-        until_it_rests(length, until).await;
+        let until = clock::now() + *self.round_trip.0.lock() / ROUND_TRIP_DIVISOR;
+        let callers = || possession.holds.lock().confirms();
+        until_no_more_come(callers, until).await;
     }
 }
 
-async fn until_it_rests(length: impl Fn() -> usize, until: Instant) {
+async fn until_no_more_come(callers: impl Fn() -> usize, until: Instant) {
     let (mut before, mut looks) = (0, 0);
-    while looks < LOOKS && before < ENOUGH && clock::now() < until {
-        let now = length();
+    while looks < LOOKS_WITHOUT_GROWTH && before < ENOUGH_CALLERS && clock::now() < until {
+        let now = callers();
         looks = if now > before { 0 } else { looks + 1 };
         before = now;
         tokio::task::yield_now().await;
@@ -58,38 +58,41 @@ mod tests {
 
     use super::*;
 
-    /// The length of a chain that grows to `most`, by one in so many looks, when the wait for it is over.
+    /// How many callers there are when the wait is over, if there can be `most`, and one comes every `looks` looks.
     async fn gathered(most: usize, looks: u32, time: Duration) -> usize {
-        let chain = Cell::new(1);
+        let callers = Cell::new(1);
         let grows = async {
-            while chain.get() < most {
+            while callers.get() < most {
                 for _ in 0..looks {
                     tokio::task::yield_now().await;
                 }
-                chain.set(chain.get() + 1);
+                callers.set(callers.get() + 1);
             }
             std::future::pending().await
         };
         tokio::select! {
             biased;
-            () = until_it_rests(|| chain.get(), clock::now() + time) => {}
+            () = until_no_more_come(|| callers.get(), clock::now() + time) => {}
             () = grows => {}
         }
-        chain.get()
+        callers.get()
     }
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
     #[tokio::test]
-    async fn a_chain_that_grows_is_waited_for_until_it_rests() {
+    async fn a_streak_that_grows_is_waited_for_until_no_more_callers_come() {
         assert_eq!(gathered(60, 1, HOUR).await, 60);
-        assert_eq!(gathered(60, LOOKS / 2, HOUR).await, 60);
-        assert!(gathered(60, 2 * LOOKS, HOUR).await < 3, "it rests, for all that is known");
+        assert_eq!(gathered(60, LOOKS_WITHOUT_GROWTH / 2, HOUR).await, 60);
+        assert!(
+            gathered(60, 2 * LOOKS_WITHOUT_GROWTH, HOUR).await < 3,
+            "no more come, for all that is known"
+        );
     }
 
     #[tokio::test]
-    async fn a_chain_is_waited_for_no_longer_than_is_enough_or_the_time_is_over() {
-        assert!((ENOUGH..ENOUGH + 3).contains(&gathered(10_000, 1, HOUR).await));
+    async fn a_streak_is_waited_for_no_longer_than_until_there_are_enough_or_the_time_is_over() {
+        assert!((ENOUGH_CALLERS..ENOUGH_CALLERS + 3).contains(&gathered(10_000, 1, HOUR).await));
         assert_eq!(gathered(60, 1, Duration::ZERO).await, 1);
     }
 }

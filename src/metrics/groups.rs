@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use super::series::Group;
 use crate::host::HashMap;
 
-/// A client has so many groups, and one more for all other names.
-const MOST: usize = 32;
+/// The most groups that a client has. One more is for all other names.
+const MAX_GROUPS: usize = 32;
 
 /// The group of a name that has no place in another.
 const OTHER: &str = "other";
@@ -65,7 +65,7 @@ impl Groups {
             return (group.clone(), self.first(trouble));
         }
         let others = usize::from(known.contains_key(OTHER));
-        let is_full = known.len() - others >= MOST && group != OTHER;
+        let is_full = known.len() - others >= MAX_GROUPS && group != OTHER;
         let group = if is_full { Cow::Borrowed(OTHER) } else { group };
         let of_name = known.entry(group).or_insert_with_key(|group| make(group).into()).clone();
         if is_full {

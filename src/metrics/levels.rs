@@ -9,9 +9,12 @@ use super::series::label;
 use super::{Metrics, OfKinds};
 use crate::clock;
 
-/// The client looks this often at most, and spends one part in so many of its thread's time on it.
-const LEAST: Duration = Duration::from_secs(1);
-const PARTS: u32 = 100;
+/// The shortest pause between two looks of the client at its levels.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+
+/// A pause is at least this many times as long as the look before it. So the looks take at most one percent of the
+/// time of the client's thread.
+const PAUSE_FACTOR: u32 = 100;
 
 /// What a client has at a moment.
 pub(crate) struct Levels {
@@ -72,6 +75,6 @@ pub(crate) async fn keep_levels(metrics: &Metrics, look: impl Fn() -> Levels) {
             part.set(count);
         }
         let took = clock::now().saturating_duration_since(begun);
-        clock::sleep(LEAST.max(took * PARTS)).await;
+        clock::sleep(MIN_PAUSE.max(took * PAUSE_FACTOR)).await;
     }
 }

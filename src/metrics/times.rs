@@ -11,41 +11,41 @@ use std::time::{Duration, Instant};
 use metrics::Histogram;
 use parking_lot::Mutex;
 
-/// A thread whose last record was longer ago records at once.
-const OFTEN: Duration = Duration::from_millis(1);
+/// A time that comes at least this long after the one before it is recorded at once.
+const BURST_GAP: Duration = Duration::from_millis(1);
 
-/// A thread keeps so many times back at most.
-const MOST: usize = 16;
+/// The most times that one buffer keeps back.
+const MAX_KEPT: usize = 16;
 
-/// The threads share so many places for them.
-const SHARES: usize = 4;
+/// How many buffers a histogram has. The threads share them.
+const BUFFERS: usize = 4;
 
 /// A histogram, and what has yet to be recorded.
 pub(super) struct Times {
     histogram: Histogram,
-    shares: [Share; SHARES],
+    buffers: [Buffer; BUFFERS],
 }
 
-/// In a cache line of its own: it is of one thread, as long as there are few.
+/// A buffer of times, in a cache line of its own: while there are few threads, each has one for itself.
 #[repr(align(128))]
 #[derive(Default)]
-struct Share(Mutex<Kept>);
+struct Buffer(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
     /// When the last record was.
     last: Option<Instant>,
-    times: [Duration; MOST],
+    times: [Duration; MAX_KEPT],
     many: usize,
 }
 
-/// Those of one client.
+/// The histograms of one client.
 #[derive(Default)]
 pub(super) struct AllTimes(Mutex<Vec<Arc<Times>>>);
 
 impl AllTimes {
     pub(super) fn make(&self, histogram: Histogram) -> Arc<Times> {
-        let times = Arc::new(Times { histogram, shares: array::from_fn(|_| Share::default()) });
+        let times = Arc::new(Times { histogram, buffers: array::from_fn(|_| Buffer::default()) });
         self.0.lock().push(times.clone());
         times
     }
@@ -55,8 +55,8 @@ impl AllTimes {
         // In a forked child another thread may have the mutexes for ever.
         let all = self.0.try_lock().map(|all| all.clone());
         for times in all.unwrap_or_default() {
-            for share in &times.shares {
-                let Some((kept, many)) = share.0.try_lock().map(|mut kept| kept.take()) else {
+            for buffer in &times.buffers {
+                let Some((kept, many)) = buffer.0.try_lock().map(|mut kept| kept.take()) else {
                     continue;
                 };
                 times.record_all(&kept[..many]);
@@ -73,8 +73,8 @@ impl Drop for AllTimes {
 
 impl Times {
     pub(super) fn record(&self, time: Duration, now: Instant) {
-        let share = SHARE.with(|share| *share);
-        let full = self.shares[share].0.lock().add(time, now);
+        let buffer = BUFFER.with(|buffer| *buffer);
+        let full = self.buffers[buffer].0.lock().add(time, now);
         if let Some((times, many)) = full {
             self.record_all(&times[..many]);
         }
@@ -88,23 +88,23 @@ impl Times {
 
 impl Kept {
     /// Returns what is to be recorded now.
-    fn add(&mut self, time: Duration, now: Instant) -> Option<([Duration; MOST], usize)> {
+    fn add(&mut self, time: Duration, now: Instant) -> Option<([Duration; MAX_KEPT], usize)> {
         self.times[self.many] = time;
         self.many += 1;
         let last = self.last.replace(now);
-        let is_often = last.is_some_and(|last| now.saturating_duration_since(last) < OFTEN);
-        (!is_often || self.many == MOST).then(|| self.take())
+        let is_often = last.is_some_and(|last| now.saturating_duration_since(last) < BURST_GAP);
+        (!is_often || self.many == MAX_KEPT).then(|| self.take())
     }
 
-    fn take(&mut self) -> ([Duration; MOST], usize) {
+    fn take(&mut self) -> ([Duration; MAX_KEPT], usize) {
         (self.times, std::mem::take(&mut self.many))
     }
 }
 
 thread_local! {
-    static SHARE: usize = {
+    static BUFFER: usize = {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        NEXT.fetch_add(1, Ordering::Relaxed) % SHARES
+        NEXT.fetch_add(1, Ordering::Relaxed) % BUFFERS
     };
 }
 
@@ -138,13 +138,13 @@ mod tests {
         record(0, begun);
         assert_eq!(new(), [0.0], "the first is recorded at once");
         (1..=15).for_each(|time| record(time, begun));
-        assert!(new().is_empty(), "{MOST} are kept back, but the last");
+        assert!(new().is_empty(), "{MAX_KEPT} are kept back, but the last");
         record(16, begun);
         assert_eq!(new(), (1..=16).map(f64::from).collect::<Vec<_>>());
         record(17, begun);
-        record(18, begun + OFTEN);
+        record(18, begun + BURST_GAP);
         assert_eq!(new(), [17.0, 18.0], "one that comes later takes them with it");
-        record(19, begun + OFTEN);
+        record(19, begun + BURST_GAP);
         all.record_kept();
         assert_eq!(new(), [19.0]);
         all.record_kept();

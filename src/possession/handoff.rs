@@ -23,9 +23,9 @@ use crate::token::TokenBlock;
 use super::streak::Streak;
 use super::{HandleId, HoldId, HoldState, NewHold, Possession};
 
-/// With less time left, the lock is released instead: the new hold could be lost before Redis has
+/// A lock that is valid for a shorter time is released, and not handed off: the new hold could be lost before Redis has
 /// confirmed it.
-pub(crate) const LEAST: Duration = Duration::from_millis(100);
+pub(crate) const MIN_HANDOFF_VALIDITY: Duration = Duration::from_millis(100);
 
 /// For a caller that waits until Redis has said that its hold was there to its end, or that the lock is gone. Then its
 /// validity says whether the hold is lost by that.
@@ -164,7 +164,7 @@ impl HoldState {
             return None;
         }
         let lost = self.given_back.iter().any(|validity| validity.check(now).is_none());
-        self.until.filter(|until| !lost && now + LEAST <= *until)
+        self.until.filter(|until| !lost && now + MIN_HANDOFF_VALIDITY <= *until)
     }
 
     /// Whether there is a fencing token for the next handle.

@@ -9,14 +9,14 @@ use crate::protocol::WRITER;
 
 use super::Possession;
 
-/// The length of a UUID, a colon, and the longest number, and of what the writer of a read-write lock has behind
-/// that.
-const LONGEST: usize = 36 + 1 + 20 + WRITER.len();
+/// The longest name of an owner: a UUID, a colon, the longest number, and what the writer of a read-write lock has
+/// behind that.
+const MAX_LENGTH: usize = 36 + 1 + 20 + WRITER.len();
 
 /// `<uuid of the client>:<number>`, without memory of its own: there is one for each acquire.
 #[derive(Clone, Copy)]
 pub(crate) struct Id {
-    text: [u8; LONGEST],
+    text: [u8; MAX_LENGTH],
     length: u8,
 }
 
@@ -26,12 +26,12 @@ impl Id {
     }
 
     pub(super) fn of(client: uuid::Uuid, number: u64, kind: Kind) -> Self {
-        let mut text = [0; LONGEST];
+        let mut text = [0; MAX_LENGTH];
         client.as_hyphenated().encode_lower(&mut text);
         let mut rest = &mut text[uuid::fmt::Hyphenated::LENGTH..];
         let writer = if kind.writes() { WRITER } else { "" };
         write!(rest, ":{number}{writer}").expect("BUG: a number of more than 20 digits");
-        let length = LONGEST - rest.len();
+        let length = MAX_LENGTH - rest.len();
         Self { text, length: length as u8 }
     }
 }
@@ -56,8 +56,8 @@ impl Possession {
 /// What Redis has named, which is one of these.
 impl From<&str> for Id {
     fn from(id: &str) -> Self {
-        let mut text = [0; LONGEST];
-        let length = id.len().min(LONGEST);
+        let mut text = [0; MAX_LENGTH];
+        let length = id.len().min(MAX_LENGTH);
         text[..length].copy_from_slice(&id.as_bytes()[..length]);
         Self { text, length: length as u8 }
     }

@@ -24,7 +24,7 @@ use crate::events::Acquires;
 use crate::host;
 use crate::lease::{Validity, valid_until};
 
-use super::{AcquiredHold, HandleId, LEAST, Leave, Leaves};
+use super::{AcquiredHold, HandleId, Leave, Leaves, MIN_HANDOFF_VALIDITY};
 
 pub(crate) struct Joint {
     pub(crate) granted: AcquiredHold,
@@ -84,7 +84,11 @@ impl Joint {
         let requested = self.granted.longest_lease();
         // As for each reader that joins those that are renewed.
         let is_renewed_in_time = valid_until(now, requested) <= until + requested / 3;
-        if !parts.is_open(now) || parts.is_unwatched || now + LEAST > until || !is_renewed_in_time {
+        if !parts.is_open(now)
+            || parts.is_unwatched
+            || now + MIN_HANDOFF_VALIDITY > until
+            || !is_renewed_in_time
+        {
             return None;
         }
         parts.of.push(handle);
@@ -154,14 +158,15 @@ struct Thread {
 }
 
 impl Threads {
-    /// Of more threads nothing is remembered.
-    const MOST: usize = 64;
+    /// The most threads that are remembered.
+    const MAX_THREADS: usize = 64;
+    /// How many times in a row one handle may come before its thread no longer counts as one whose readers take turns.
     const CREDIT: u8 = 64;
 
     /// A reader of that handle comes. Returns whether another one came shortly before it.
     pub(super) fn takes_turns(&mut self, lane: usize, handle: HandleId) -> bool {
         let Some(thread) = self.0.iter_mut().find(|thread| thread.lane == lane) else {
-            if self.0.len() == Self::MOST {
+            if self.0.len() == Self::MAX_THREADS {
                 self.0.clear();
             }
             self.0.push(Thread { lane, last: handle, credit: 0 });

@@ -27,7 +27,7 @@ use crate::host;
 use crate::lease::{Lease, Validity, valid_until};
 use crate::token::FencingToken;
 
-use super::handoff::LEAST;
+use super::handoff::MIN_HANDOFF_VALIDITY;
 use super::{
     AcquiredHold, HandleId, Held, Hold, HoldId, HoldState, Id, Joint, Leaves, NewHold, Possession,
     joint::Threads,
@@ -360,7 +360,7 @@ impl HoldState {
         if !(passes || is_open) || !lives || !self.holds_for(handle, now) {
             return None;
         }
-        let until = self.until.filter(|until| now + LEAST <= *until)?;
+        let until = self.until.filter(|until| now + MIN_HANDOFF_VALIDITY <= *until)?;
         let own = valid_until(now, requested);
         self.look_at_joint_holds(false);
         let watched = self.watched().any(|hold| hold.validity.check(now).is_some());

@@ -11,11 +11,11 @@ use crate::slot;
 use crate::transport::{Request, Router};
 
 /// The stack of Lua has room for 8,000 words of a command.
-const MOST_WORDS: usize = 7_000;
+const MAX_WORDS: usize = 7_000;
 
 /// Redis 6.2 takes 1,048,576 words in a request, later ones more. Each command has one beside its own,
 /// and its keys twice.
-const MOST_IN_ALL: usize = 1_000_000;
+const MAX_WORDS_AND_KEYS: usize = 1_000_000;
 
 /// What Redis takes as one word (its default for `proto-max-bulk-len`).
 const LONGEST_WORD: usize = 512 << 20;
@@ -58,10 +58,10 @@ impl Execution {
             keys.extend(known);
         }
         let all = keys.len() + commands.iter().map(|words| 1 + words.len()).sum::<usize>();
-        if all > MOST_IN_ALL {
+        if all > MAX_WORDS_AND_KEYS {
             return Err(too_large(
                 "the pipeline",
-                format!("has more than {MOST_IN_ALL} words and keys"),
+                format!("has more than {MAX_WORDS_AND_KEYS} words and keys"),
             ));
         }
         let mut cmd = evalsha(&SCRIPTS.execute, &keys);
@@ -180,8 +180,8 @@ fn unknown(command: &str) -> Error {
 }
 
 fn check_size(words: &[&[u8]]) -> Result<(), String> {
-    if words.len() > MOST_WORDS {
-        return Err(format!("has more than {MOST_WORDS} words"));
+    if words.len() > MAX_WORDS {
+        return Err(format!("has more than {MAX_WORDS} words"));
     }
     match words.iter().map(|word| word.len()).max() {
         Some(longest) if longest > LONGEST_WORD => {

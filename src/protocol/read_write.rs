@@ -21,7 +21,7 @@ use super::{Acquired, Call, Names, QueueEntry, QueueNews, Terms, evalsha, millis
 pub(crate) const WRITER: &str = ":write";
 
 /// A reader with more holds, which only Redisson has, is not looked at: it is there until the lock's lease ends.
-const MOST_MARKERS: u32 = 16;
+const MAX_MARKERS: u32 = 16;
 
 /// The field of a reader, and its count.
 pub(super) type Reader = (String, u32);
@@ -156,7 +156,7 @@ pub(super) fn readers(answer: &Value) -> Vec<Reader> {
     let Some(Value::Array(named)) = parts.get(3) else { return Vec::new() };
     let reader = |pair: &[Value]| {
         let [field, count] = pair else { return None };
-        let count = redis::from_redis_value_ref(count).ok().filter(|many| *many <= MOST_MARKERS)?;
+        let count = redis::from_redis_value_ref(count).ok().filter(|many| *many <= MAX_MARKERS)?;
         Some((redis::from_redis_value_ref(field).ok()?, count))
     };
     named.chunks_exact(2).filter_map(reader).filter(|(field, _)| field != "mode").collect()

@@ -25,7 +25,7 @@ pub(crate) enum Mode {
 }
 
 /// The longest time for which a waiter relies on messages about a lock in a slot that migrates.
-const WHILE_ASKING: Duration = Duration::from_secs(1);
+const MAX_TRUST_WHILE_MIGRATING: Duration = Duration::from_secs(1);
 
 /// What an acquire was answered that draws so many `tokens`, and when it was sent.
 pub(super) fn acquired(answer: Answer, tokens: u32) -> Result<(Acquired, Instant), Error> {
@@ -45,7 +45,8 @@ pub(super) fn acquired(answer: Answer, tokens: u32) -> Result<(Acquired, Instant
 fn refused(reply: &Value, asking: bool) -> Result<Acquired, Error> {
     let (remaining, holder) = refusal(reply).ok_or_else(|| unexpected("acquire", reply))?;
     // The message of a release there may not reach a client that listens here.
-    let shortened = || remaining.unwrap_or(WHILE_ASKING).min(WHILE_ASKING);
+    let shortened =
+        || remaining.unwrap_or(MAX_TRUST_WHILE_MIGRATING).min(MAX_TRUST_WHILE_MIGRATING);
     Ok(Acquired::Refused { remaining: asking.then(shortened).or(remaining), holder })
 }
 

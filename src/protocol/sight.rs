@@ -10,22 +10,24 @@ use redis::{Cmd, RedisResult, Value, from_redis_value, from_redis_value_ref};
 use super::{Mode, Names, WRITER};
 use crate::token::FencingToken;
 
-/// The most fields of one hash that are looked at, and the most clients of one queue.
-const MOST: usize = 512;
-const MOST_WAITING: usize = 100;
+/// The most fields of one hash that the client looks at.
+const MAX_FIELDS: usize = 512;
 
-/// The most markers of readers that are looked at, for one lock.
-const MOST_MARKERS: usize = 128;
+/// The most waiting clients of one queue that the client looks at.
+const MAX_WAITING_CLIENTS: usize = 100;
 
-/// Times of one waiter may differ by so many microseconds: those when the oldest waiter of a client came, and when the
-/// oldest one came that wants to write.
-const SAME: f64 = 1_000.0;
+/// The most markers of readers that the client looks at, for one lock.
+const MAX_MARKERS: usize = 128;
 
-/// The commands of the first look at one lock.
-pub(super) const FIRST: usize = 3;
+/// Two times that differ by fewer microseconds are those of one waiter: the time at which the oldest waiter of a client
+/// came, and the time at which its oldest waiter came that wants to write.
+const SAME_WAITER_MICROS: f64 = 1_000.0;
 
-/// Those about its queues and its token in the second look.
-const OF_QUEUES: usize = 4;
+/// How many commands the first look at one lock has.
+pub(super) const FIRST_LOOK_COMMANDS: usize = 3;
+
+/// How many commands of the second look are about the queues of the lock and its token.
+const QUEUE_COMMANDS: usize = 4;
 
 /// One lock.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -95,12 +97,12 @@ pub(super) fn command(words: &[&str]) -> Cmd {
     cmd
 }
 
-/// The commands of the first look, as many as [`FIRST`].
+/// The commands of the first look, as many as [`FIRST_LOOK_COMMANDS`].
 pub(super) fn first_look(names: &Names) -> Vec<Cmd> {
     let [queue, _] = names.queue_keys_of(false);
     let [rw_queue, _] = names.queue_keys_of(true);
     vec![
-        command(&["HSCAN", names.key(), "0", "COUNT", &MOST.to_string()]),
+        command(&["HSCAN", names.key(), "0", "COUNT", &MAX_FIELDS.to_string()]),
         command(&["PTTL", names.key()]),
         command(&["EXISTS", &names.token_key(), &queue, &rw_queue]),
     ]
@@ -153,7 +155,7 @@ impl Sight {
 
     /// The readers that have leases of their own, and how many markers each has, as far as they are looked at.
     fn readers(&mut self) -> impl Iterator<Item = (&mut SeenHolder, u32)> {
-        let mut left = MOST_MARKERS;
+        let mut left = MAX_MARKERS;
         let read = self.holders.iter_mut().filter(|holder| holder.mode == Some(Mode::Read));
         read.map_while(move |holder| {
             let many = (holder.count as usize).min(left);
@@ -167,10 +169,10 @@ impl Sight {
     pub(super) fn second_look(&mut self, names: &Names) -> Vec<Cmd> {
         let mut commands = Vec::new();
         if self.has_more {
-            let most = (MOST_WAITING - 1).to_string();
+            let most = (MAX_WAITING_CLIENTS - 1).to_string();
             let ([queue, _], [rw_queue, rw_waiting]) =
                 (names.queue_keys_of(false), names.queue_keys_of(true));
-            let fields = MOST.to_string();
+            let fields = MAX_FIELDS.to_string();
             commands.extend([
                 command(&["GET", &names.token_key()]),
                 command(&["ZRANGE", &queue, "0", &most, "WITHSCORES"]),
@@ -189,7 +191,9 @@ impl Sight {
     pub(super) fn add(&mut self, answers: &mut impl Iterator<Item = Value>) {
         if self.has_more {
             let [token, queue, rw_queue, writers] =
-                std::array::from_fn::<_, OF_QUEUES, _>(|_| answers.next().unwrap_or(Value::Nil));
+                std::array::from_fn::<_, QUEUE_COMMANDS, _>(|_| {
+                    answers.next().unwrap_or(Value::Nil)
+                });
             self.token = from_redis_value(token).ok().and_then(FencingToken::of);
             self.wait(queue, |_, _| None);
             let writers = from_redis_value::<(String, Vec<(String, f64)>)>(writers).ok();
@@ -197,7 +201,7 @@ impl Sight {
                 let (_, writers) = writers.as_ref()?;
                 let field = format!("writer:{client}");
                 let first = writers.iter().find(|(name, _)| *name == field).map(|(_, at)| *at);
-                let is_first = first.is_some_and(|at| at < came + SAME);
+                let is_first = first.is_some_and(|at| at < came + SAME_WAITER_MICROS);
                 Some(if is_first { Mode::Write } else { Mode::Read })
             });
         }

@@ -1,8 +1,8 @@
 //! Looks at locks: at one of a name, or at all whose names have a pattern, one server after the other.
 //!
 //! **A survey leaves the server to others.** It measures, by the server's own clock, how long its requests take there,
-//! and pauses between them for so long that they are one part in [`SHARE`] of the time. It has one page at a time in
-//! memory.
+//! and pauses between them, so that they are one part in [`SERVER_TIME_DIVISOR`] of the time. It has one page at a time
+//! in memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Pipeline, Value, from_redis_value};
 
-use super::sight::{FIRST, Sight, command, first_look, first_sight, text, time};
+use super::sight::{FIRST_LOOK_COMMANDS, Sight, command, first_look, first_sight, text, time};
 use super::{Call, Names};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
@@ -18,13 +18,15 @@ use crate::join::join_all;
 use crate::peer::{Peer, Peers};
 use crate::transport::{Node, Router};
 
-/// A survey takes one part in so many of a server's time, as far as the server's clock shows it. What it takes to
-/// receive and to send comes on top of that.
-const SHARE: u32 = 100;
+/// A survey takes one part in this many of a server's time, as far as the server's clock shows it. The time to receive
+/// and to send comes on top of that.
+const SERVER_TIME_DIVISOR: u32 = 100;
 
-/// How many keys the server looks at for one answer to `SCAN`, and at how many locks the client looks at once.
-const KEYS: &str = "200";
-const LOCKS: usize = 100;
+/// How many keys the server looks at for one answer to `SCAN`.
+const SCAN_COUNT: &str = "200";
+
+/// The most locks at which the client looks with one batch of commands.
+const LOCKS_PER_LOOK: usize = 100;
 
 /// Locks, what the list of the server's clients says if it was asked for, and the server's time in microseconds.
 pub(crate) struct Seen {
@@ -148,8 +150,9 @@ impl Survey {
                 }
             };
             let owes = std::mem::take(&mut self.owes);
-            self.not_before =
-                Some(clock::now() + owes.saturating_mul(SHARE - 1).min(router.patience()));
+            self.not_before = Some(
+                clock::now() + owes.saturating_mul(SERVER_TIME_DIVISOR - 1).min(router.patience()),
+            );
             if !page.locks.is_empty() {
                 return Some(Ok(page));
             }
@@ -181,7 +184,7 @@ impl Survey {
     /// Asks for the next keys.
     async fn scan(&mut self, router: &Router, deadline: Instant) -> Result<(), Error> {
         let Some(cursor) = self.at.as_ref().and_then(|at| at.cursor.clone()) else { return Ok(()) };
-        let words = ["SCAN", &cursor, "MATCH", &self.pattern, "COUNT", KEYS, "TYPE", "hash"];
+        let words = ["SCAN", &cursor, "MATCH", &self.pattern, "COUNT", SCAN_COUNT, "TYPE", "hash"];
         let answer = self.read(router, vec![command(&words)], deadline).await?.into_iter().next();
         let Some(at) = &mut self.at else { return Ok(()) };
         let answer = answer.unwrap_or(Value::Nil).extract_error();
@@ -196,7 +199,7 @@ impl Survey {
 
     /// Looks at the next of the keys.
     async fn look(&mut self, router: &Router, deadline: Instant) -> Result<Seen, Error> {
-        let many = self.keys.len().min(LOCKS);
+        let many = self.keys.len().min(LOCKS_PER_LOOK);
         let keys = self.keys.drain(..many);
         let names =
             keys.filter_map(|key| Some(Names::new(&self.prefix, key.strip_prefix(&self.prefix)?)));
@@ -209,7 +212,7 @@ impl Survey {
                 return Err(router.read_refused(&at.node, command, error));
             }
         }
-        let sights = first.chunks(FIRST).map(first_sight);
+        let sights = first.chunks(FIRST_LOOK_COMMANDS).map(first_sight);
         let locks =
             names.into_iter().zip(sights).filter_map(|(names, sight)| Some((names, sight?)));
         // The others were released meanwhile, or have moved to another server of the cluster.
@@ -279,7 +282,7 @@ fn not_a_lock(key: &str) -> Error {
 
 /// The refusal of that command of each first look, if none was answered: the refusal of one is about its key.
 fn all_refused(first: &[Value], nth: usize) -> Option<redis::RedisError> {
-    let refusals = first.chunks(FIRST).map(|answers| refusal(&answers[nth]));
+    let refusals = first.chunks(FIRST_LOOK_COMMANDS).map(|answers| refusal(&answers[nth]));
     refusals.collect::<Option<Vec<_>>>()?.pop()
 }
 

@@ -19,7 +19,7 @@ use crate::clock;
 use crate::config::QUEUE_TERM;
 use crate::handoff::{HandedOff, Handoffs};
 use crate::host::HashMap;
-use crate::possession::{LEAST, Possession, Prolong};
+use crate::possession::{MIN_HANDOFF_VALIDITY, Possession, Prolong};
 use crate::protocol::{Call, Grant};
 use crate::sweep::Sweep;
 use crate::transport::Router;
@@ -77,7 +77,7 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
         // if the grace is too short for a hand-off without that, or the waiter needs a token that is not there.
         let has_tokens = possession.holds.lock().has_tokens();
         let tokens = if has_tokens { 0 } else { waiters.tokens_wanted(names) };
-        let first = tokens > 0 || until < now + LEAST.max(2 * lease / 3);
+        let first = tokens > 0 || until < now + MIN_HANDOFF_VALIDITY.max(2 * lease / 3);
         if first && let Some(lease) = waiters.next_lease(names) {
             let ahead = Prolong::ahead(lease, tokens);
             if !hears_ahead(ahead, router, handoffs, &possession, now).await {

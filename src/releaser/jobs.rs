@@ -19,9 +19,8 @@ use crate::transport::Router;
 use super::granted::{KnownGrants, pass_on};
 use super::{BackgroundRelease, Job, release_in_background};
 
-/// After so many jobs the client's thread looks for other work: a poll has a budget, and they would use it
-/// up.
-const AT_ONCE: u32 = 32;
+/// After this many jobs the client's thread looks for other work: a poll has a budget, and the jobs would use it up.
+const JOBS_BEFORE_YIELD: u32 = 32;
 
 /// Does all jobs until no sender of jobs is left and all jobs are done.
 pub(crate) async fn do_jobs(
@@ -37,7 +36,7 @@ pub(crate) async fn do_jobs(
     let mut begun = 0_u32;
     while open || !under_way.is_empty() {
         begun = begun.wrapping_add(1);
-        if begun.is_multiple_of(AT_ONCE) {
+        if begun.is_multiple_of(JOBS_BEFORE_YIELD) {
             tokio::task::yield_now().await;
         }
         if under_way.is_empty() {

@@ -10,22 +10,24 @@ use super::error_class::{ErrorClass, classify, is_fatal};
 use super::failure::{refused, unavailable};
 use super::keeping::DialError;
 use super::topology::Topology;
-use super::topology::cluster::NEXT_NODE;
+use super::topology::cluster::NEXT_NODE_DELAY;
 use super::{Channels, Purpose, Router};
 use crate::clock;
 use crate::error::Error;
 use crate::host::here;
 
-/// The round trips to find the servers: TCP, TLS, `HELLO`, and three requests to a node.
-const FIND: u32 = 7;
+/// The round trips to find the servers: TCP, TLS, `HELLO`, and three requests to a node. Each may take as long as the
+/// command timeout.
+const FIND_ROUND_TRIPS: u32 = 7;
 
-/// The round trips until a connection is ready: TCP, TLS, `HELLO`, and two more.
-const DIAL: u32 = 6;
+/// The round trips until a connection is ready: TCP, TLS, `HELLO`, and two more. Each may take as long as the command
+/// timeout.
+const DIAL_ROUND_TRIPS: u32 = 6;
 
 impl Router {
     /// Tries once to make the connections of this runtime. The caller gets the error at once.
     pub(crate) async fn connect(self: &Arc<Self>) -> Result<(), Error> {
-        self.find(clock::now() + FIND * self.dialer.patience).await?;
+        self.find(clock::now() + FIND_ROUND_TRIPS * self.dialer.patience).await?;
         self.connect_all(&self.for_callers).await
     }
 
@@ -53,7 +55,7 @@ impl Router {
 
     async fn connect_all(self: &Arc<Self>, purposes: &[Purpose]) -> Result<(), Error> {
         let (begun, patience) = (clock::now(), self.dialer.patience);
-        let deadline = begun + DIAL * patience;
+        let deadline = begun + DIAL_ROUND_TRIPS * patience;
         loop {
             return match self.reach_all(purposes, deadline).await {
                 Ok(()) => Ok(()),
@@ -67,7 +69,7 @@ impl Router {
                         && !is_fatal(&error)
                         && clock::now() < begun + patience =>
                 {
-                    self.find(clock::now() + FIND * patience).await?;
+                    self.find(clock::now() + FIND_ROUND_TRIPS * patience).await?;
                     continue;
                 }
                 Err(DialError::Failed(error)) => Err(self.unconnected(error)),
@@ -106,7 +108,7 @@ impl Router {
                 Ok(Ok(())) => {
                     let now = clock::now();
                     let took = now.saturating_duration_since(begun);
-                    others.get_or_insert(now + (3 * took).max(NEXT_NODE));
+                    others.get_or_insert(now + (3 * took).max(NEXT_NODE_DELAY));
                 }
                 Err(_) => {}
             }

@@ -21,7 +21,7 @@ impl Router {
                 return Ok(self.nodes());
             }
             self.refresh();
-            let pause = clock::sleep(super::request::LEAST_PAUSE);
+            let pause = clock::sleep(super::request::UNKNOWN_NODE_PAUSE);
             if clock::timeout_at(deadline, pause).await.is_err() {
                 return Err(unavailable("no server of Redis is known yet", false, None));
             }

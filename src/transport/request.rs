@@ -19,8 +19,8 @@ use super::{Answer, Connection, Request, Router};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
 
-/// Before the client looks again for a server that it does not know yet.
-pub(super) const LEAST_PAUSE: Duration = Duration::from_millis(20);
+/// The pause before the client looks again for a server that it does not know yet.
+pub(super) const UNKNOWN_NODE_PAUSE: Duration = Duration::from_millis(20);
 
 impl Router {
     /// Sends a request until it is answered or its deadline has passed, first on `connection` if
@@ -129,7 +129,7 @@ impl Router {
         let Some(node) = retry.asking.clone().or_else(|| self.node_of(request.key)) else {
             // Until some node has the slot, or reports it.
             self.refresh();
-            if clock::timeout_at(deadline, clock::sleep(LEAST_PAUSE)).await.is_err() {
+            if clock::timeout_at(deadline, clock::sleep(UNKNOWN_NODE_PAUSE)).await.is_err() {
                 return Err(DialError::TimeUp(Some(no_node())));
             }
             return Err(DialError::Failed(no_node()));

@@ -12,7 +12,7 @@ use super::node::Node;
 use crate::backoff::Backoff;
 use crate::error::{Error, ErrorKind};
 
-/// A request follows so many redirections at once. More come from nodes that do not agree yet.
+/// A request follows this many redirections without a pause. More come from nodes that do not agree yet.
 pub(super) const REDIRECTIONS: u32 = 3;
 
 /// The pauses between the tries of a request that Redis cannot serve now.

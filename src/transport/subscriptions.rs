@@ -15,12 +15,12 @@ use crate::error::Error;
 use crate::host::{HashMap, spawn};
 use crate::signal;
 
-/// How often the client refreshes the topology in the time that a request has, while a server gives
-/// no sign of life.
-const LOOKS_EACH: u32 = 3;
+/// How often the client refreshes the topology in one command timeout, while a server gives no sign of life.
+const REFRESHES_PER_TIMEOUT: u32 = 3;
 
-/// So often, until it drops the connection. That costs the requests on it more than a late wake-up.
-const LOOKS: u32 = 5 * LOOKS_EACH;
+/// How often the client refreshes the topology before it drops the connection to a server without a sign of life. That
+/// costs the requests on the connection more than a late wake-up costs a waiter.
+const REFRESHES_BEFORE_DROP: u32 = 5 * REFRESHES_PER_TIMEOUT;
 
 /// The commands for the channels of a server, and of a slot.
 const PLAIN: [&str; 2] = ["SUBSCRIBE", "UNSUBSCRIBE"];
@@ -119,8 +119,10 @@ impl Router {
         let mut question = redis::cmd("CLIENT");
         question.arg("INFO");
         let mut answer = pin!(connection.send(&question));
-        for _ in 0..LOOKS {
-            match clock::timeout_at(clock::now() + patience / LOOKS_EACH, &mut answer).await {
+        for _ in 0..REFRESHES_BEFORE_DROP {
+            match clock::timeout_at(clock::now() + patience / REFRESHES_PER_TIMEOUT, &mut answer)
+                .await
+            {
                 Ok(Err(error)) if classify(&error) == ErrorClass::ConnectionLost => break,
                 // A refusal is a sign of life, too.
                 Ok(_) => return true,

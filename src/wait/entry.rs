@@ -14,7 +14,7 @@ use crate::protocol::{OldestForeignWaiter, ServerClock};
 
 /// While this client has the lock, its next head asks for an entry after this time: by then the lock may
 /// have been handed to it. A release says how old it is.
-const WHILE_HELD: Duration = Duration::from_millis(10);
+const ASK_DELAY_WHILE_HELD: Duration = Duration::from_millis(10);
 
 /// An entry, as far as this client knows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -60,12 +60,12 @@ impl OwnEntry {
         let stays = std::mem::take(&mut self.stays);
         self.set_taken(stays);
         self.first = false;
-        now + WHILE_HELD.min(lease / 2)
+        now + ASK_DELAY_WHILE_HELD.min(lease / 2)
     }
 
     /// Redis has heard of a hand-off. Returns when the head asks at the latest, if it came after that request.
     pub(super) fn record_heard_hand_off(self, now: Instant) -> Option<Instant> {
-        (!self.taken).then_some(now + WHILE_HELD)
+        (!self.taken).then_some(now + ASK_DELAY_WHILE_HELD)
     }
 
     /// This client has the lock, and Redis said who waits in others.

@@ -9,8 +9,11 @@ use std::time::{Duration, Instant};
 use crate::backoff::Backoff;
 use crate::host::HashMap;
 
-const FIRST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(16);
+/// How long the client waits, after the server has first refused a channel, before it asks for that channel again.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The pause doubles with each refusal, up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(16);
 
 #[derive(Default)]
 pub(super) struct Refused {
@@ -31,9 +34,9 @@ impl Refused {
 
     pub(super) fn record(&mut self, channels: Vec<Arc<str>>, now: Instant) {
         // What was not refused for long begins anew.
-        self.pauses.retain(|_, (until, _)| now < *until + LONGEST);
+        self.pauses.retain(|_, (until, _)| now < *until + LONGEST_PAUSE);
         for channel in channels {
-            let begins = || (now, Backoff::new(FIRST, LONGEST));
+            let begins = || (now, Backoff::new(FIRST_PAUSE, LONGEST_PAUSE));
             let (until, backoff) = self.pauses.entry(channel).or_insert_with(begins);
             *until = now + backoff.next();
         }
@@ -56,10 +59,10 @@ mod tests {
             now += pause;
             assert!(!refused.has(&channel, now) && refused.next(now).is_none());
         }
-        now += LONGEST;
+        now += LONGEST_PAUSE;
         refused.record(vec!["other".into()], now);
         assert_eq!(refused.pauses.len(), 1);
         refused.record(vec![channel], now);
-        assert_eq!(refused.next(now), Some(now + FIRST));
+        assert_eq!(refused.next(now), Some(now + FIRST_PAUSE));
     }
 }

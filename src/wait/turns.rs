@@ -21,13 +21,14 @@ const MIN_YIELD_TIME: Duration = Duration::from_millis(2);
 const MISSES_BEFORE_DOUBLING: u32 = 3;
 
 /// After missed turns, this client keeps the lock for at most this many yield times.
-const MOST_KEPT: u32 = 5;
+const MAX_YIELD_TIMES_KEPT: u32 = 5;
 
-/// This many while a longer yield time may help, because others wait meanwhile.
-const MOST_KEPT_WHILE_LEARNING: u32 = 3;
+/// After missed turns, this client keeps the lock for at most this many yield times while a longer yield time may help,
+/// because others wait meanwhile.
+const MAX_YIELD_TIMES_KEPT_WHILE_LEARNING: u32 = 3;
 
 /// After this time without a request for a lock, the client forgets what it knows of its turns.
-const FORGOTTEN: Duration = Duration::from_secs(60);
+const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// How long this client may keep a lock from others, and the longest yield time.
 #[derive(Debug, Clone, Copy)]
@@ -124,7 +125,7 @@ impl Turn {
     }
 
     pub(super) fn is_forgotten(&self, now: Instant) -> bool {
-        now >= self.used + FORGOTTEN
+        now >= self.used + FORGET_AFTER
     }
 
     pub(super) fn defers(&self) -> bool {
@@ -251,7 +252,11 @@ impl Turn {
             self.missed += 1;
             let missed = self.missed - u32::from(self.is_known);
             let longer_may_help = self.yield_time < limits.yield_time;
-            let most = if longer_may_help { MOST_KEPT_WHILE_LEARNING } else { MOST_KEPT };
+            let most = if longer_may_help {
+                MAX_YIELD_TIMES_KEPT_WHILE_LEARNING
+            } else {
+                MAX_YIELD_TIMES_KEPT
+            };
             self.all_from = now + missed.min(most) * self.yield_time;
             if !self.is_known || self.missed >= MISSES_BEFORE_DOUBLING {
                 self.is_known = false;

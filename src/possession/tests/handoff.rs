@@ -128,7 +128,7 @@ fn a_hold_is_valid_for_as_long_as_redis_has_confirmed_and_never_beyond_its_own_l
 #[test]
 fn a_hold_that_soon_ends_is_not_handed_on() {
     let mut story = Story::given_back(Lease::Watchdog);
-    story.now = valid_until(story.now, WATCHDOG) - LEAST;
+    story.now = valid_until(story.now, WATCHDOG) - MIN_HANDOFF_VALIDITY;
     assert!(story.holds().hands_off_until(story.now).is_some());
     story.now += Duration::from_nanos(1);
     assert_eq!(story.holds().hands_off_until(story.now), None);

@@ -4,7 +4,7 @@
 //! 1. **No request waits for others.** While few requests are under way on its connection, its own
 //!    task sends it at once. Otherwise it gets a batch entry, and the batch is sent as soon as the
 //!    tasks have run that were ready to run by then. It waits for no answer, and for no timer.
-//! 2. **A batch is short.** It has at most [`MOST`] requests.
+//! 2. **A batch is short.** It has at most [`MAX_BATCH`] requests.
 //! 3. **The script judges each request on its own.** If the server refuses a whole batch, because
 //!    the user may not use one of its keys, say, each request is sent again, unbatched.
 //! 4. **A batch is sent once, on one connection**, and a second time if the server did not know
@@ -33,11 +33,11 @@ use crate::transport::error_class::{
     is_ask, is_cross_node, is_fatal, is_forbidden, is_unknown_script,
 };
 
-/// With fewer requests under way a batch would cost more than it saves.
-const FEW: usize = 2;
+/// While at most this many requests are under way, the next one goes alone: a batch would cost more than it saves.
+const MAX_UNBATCHED: usize = 2;
 
-/// So many requests take about a tenth of a millisecond of the server's time.
-const MOST: usize = 32;
+/// The most requests in one batch. This many take about a tenth of a millisecond of the server's time.
+const MAX_BATCH: usize = 32;
 
 /// How a request takes part in a batch: the script of the batch, the request's verb in it, and how
 /// many of its arguments are keys.
@@ -98,7 +98,7 @@ impl Connection {
     /// The right to send a request at once, while it is under way, if few are.
     pub(in crate::transport) fn at_once(&self) -> Option<Arc<()>> {
         let in_flight = &self.shared.batch_queue.in_flight;
-        (Arc::strong_count(in_flight) <= FEW).then(|| in_flight.clone())
+        (Arc::strong_count(in_flight) <= MAX_UNBATCHED).then(|| in_flight.clone())
     }
 
     /// Adds a request to the next batch on this connection.
@@ -145,7 +145,7 @@ impl BatchSender {
         while let Some(last) = entries.last() {
             let slot = last.request.batch.slot;
             let from = entries.partition_point(|entry| entry.request.batch.slot < slot);
-            let others = entries.split_off(from.max(entries.len().saturating_sub(MOST)));
+            let others = entries.split_off(from.max(entries.len().saturating_sub(MAX_BATCH)));
             if entries.is_empty() {
                 self.entries = others;
                 break;
@@ -253,18 +253,18 @@ impl BatchSender {
 
 /// One command for all requests: their keys, then the verb and the arguments of each.
 fn batch_command(script: &Script, entries: &[Joined<Batched, Reply>]) -> Cmd {
-    // Behind the command's name, the digest and the number of keys.
-    const FROM: usize = 3;
+    // The command's name, the digest and the number of keys.
+    const WORDS_BEFORE_KEYS: usize = 3;
     let requests = || entries.iter().map(|entry| &entry.request);
-    let mut cmd = Cmd::with_capacity(FROM + 7 * entries.len(), 256 * entries.len());
+    let mut cmd = Cmd::with_capacity(WORDS_BEFORE_KEYS + 7 * entries.len(), 256 * entries.len());
     let keys: usize = requests().map(|request| request.batch.keys).sum();
     cmd.arg("EVALSHA").arg(script.get_hash()).arg(keys);
     for Batched { cmd: one, batch, .. } in requests() {
-        push(&mut cmd, one.args_iter().skip(FROM).take(batch.keys));
+        push(&mut cmd, one.args_iter().skip(WORDS_BEFORE_KEYS).take(batch.keys));
     }
     for Batched { cmd: one, batch, .. } in requests() {
         cmd.arg(batch.verb);
-        push(&mut cmd, one.args_iter().skip(FROM + batch.keys));
+        push(&mut cmd, one.args_iter().skip(WORDS_BEFORE_KEYS + batch.keys));
     }
     cmd
 }

@@ -32,14 +32,14 @@ use crate::transport::{Node, Router, address};
 mod map;
 use map::{Address, Map, Range};
 
-/// Before the next node is asked as well.
-pub(in crate::transport) const NEXT_NODE: Duration = Duration::from_millis(100);
+/// How long the client waits for the answer of a node before it asks the next node as well.
+pub(in crate::transport) const NEXT_NODE_DELAY: Duration = Duration::from_millis(100);
 
-/// Between two maps.
-const LEAST_AGE: Duration = Duration::from_millis(100);
+/// The shortest pause between two requests for the map of slots.
+const MIN_MAP_INTERVAL: Duration = Duration::from_millis(100);
 
-/// After no node has answered.
-const AGAIN: Duration = Duration::from_millis(250);
+/// How much longer the pause is after no node has answered.
+const PAUSE_AFTER_SILENCE: Duration = Duration::from_millis(250);
 
 pub(in crate::transport) struct Cluster {
     seeds: Vec<ConnectionInfo>,
@@ -171,10 +171,10 @@ impl Cluster {
                         router.events.slots_unknown(&error);
                     }
                     self.amiss.notify_one();
-                    clock::sleep(AGAIN).await;
+                    clock::sleep(PAUSE_AFTER_SILENCE).await;
                 }
             }
-            clock::sleep(LEAST_AGE).await;
+            clock::sleep(MIN_MAP_INTERVAL).await;
         }
     }
 
@@ -201,7 +201,7 @@ impl Cluster {
         known.extend(self.seeds.iter().cloned());
         let mut asked = JoinSet::new();
         for (at, info) in known.into_iter().enumerate() {
-            let wait = NEXT_NODE * u32::try_from(at).unwrap_or(u32::MAX);
+            let wait = NEXT_NODE_DELAY * u32::try_from(at).unwrap_or(u32::MAX);
             let name = dialer.name.clone();
             asked.spawn(here(async move {
                 clock::sleep(wait).await;
@@ -209,7 +209,7 @@ impl Cluster {
             }));
         }
         // Every node that answers at all has answered by then, unless it hangs.
-        let all = NEXT_NODE * u32::try_from(asked.len() + 1).unwrap_or(u32::MAX);
+        let all = NEXT_NODE_DELAY * u32::try_from(asked.len() + 1).unwrap_or(u32::MAX);
         let others = clock::now() + all.min(patience / 2);
         let (mut second_best, mut trouble) = (None, None);
         loop {

@@ -41,19 +41,21 @@ mod reports;
 use reports::{Report, Reports};
 
 /// How long, at least, the client waits for newer reports after the first one.
-const OTHERS: Duration = Duration::from_millis(50);
+const MIN_WAIT_FOR_OTHERS: Duration = Duration::from_millis(50);
 
-/// Between two requests to one Sentinel.
-const LEAST_AGE: Duration = Duration::from_millis(50);
+/// The shortest pause between two requests to one Sentinel.
+const MIN_REQUEST_INTERVAL: Duration = Duration::from_millis(50);
 
-/// After a Sentinel could not be reached.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The pause after the client could not reach a Sentinel.
+const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 
-/// An event can get lost, and an outage of the server can stay unnoticed.
+/// The longest time without a request to a Sentinel: an event can get lost, and an outage of the server can stay
+/// unnoticed.
 const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 
-/// Before a server that was reported as the primary, but is a replica, is asked again.
-const PROBES: Backoff = Backoff::new(Duration::from_millis(250), LONGEST_SILENCE);
+/// The pauses between the questions to a server that a Sentinel reports as the primary, but which says that it is a
+/// replica.
+const PROBE_PAUSES: Backoff = Backoff::new(Duration::from_millis(250), LONGEST_SILENCE);
 
 pub(in crate::transport) struct Sentinels {
     pub(super) name: String,
@@ -133,7 +135,8 @@ impl Sentinels {
                     self.reported(number, said, router);
                     found = true;
                     let now = clock::now();
-                    deadline = deadline.min(now + OTHERS.max(now.saturating_duration_since(begun)));
+                    deadline = deadline
+                        .min(now + MIN_WAIT_FOR_OTHERS.max(now.saturating_duration_since(begun)));
                 }
                 // A refusal says more than a lost connection.
                 Ok(Err(error))
@@ -173,7 +176,7 @@ impl Sentinels {
                         tracing::debug!(%error, "a sentinel does not answer");
                     }
                     sentinels.reports.lock().record_silence(number, clock::now());
-                    clock::sleep(AGAIN).await;
+                    clock::sleep(RECONNECT_PAUSE).await;
                 }
             }));
         }
@@ -185,7 +188,7 @@ impl Sentinels {
         let patience = router.dialer.patience;
         let (mut sentinel, mut events) = connect(&self.at[number], patience).await?;
         clock::within(patience, sentinel.connection.subscribe("+switch-master")).await?;
-        let (mut probe, mut reported) = (PROBES, false);
+        let (mut probe, mut reported) = (PROBE_PAUSES, false);
         loop {
             let amiss = self.amiss.notified();
             match fetch_report(&mut sentinel.connection, &self.name, &router.dialer).await {
@@ -208,7 +211,7 @@ impl Sentinels {
                     }
                 }
             }
-            clock::sleep(LEAST_AGE).await;
+            clock::sleep(MIN_REQUEST_INTERVAL).await;
             let is_rejected = self.reports.lock().is_rejected(number);
             let silence = if is_rejected { probe.next() } else { LONGEST_SILENCE };
             tokio::select! {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// How long a Sentinel is silent before others may contradict its last report. Far longer than they take to tell each
 /// other of a failover.
-const LONG: Duration = Duration::from_secs(30);
+const LONG_SILENCE: Duration = Duration::from_secs(30);
 
 /// Which server is the primary.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,7 +90,7 @@ impl Reports {
         let heard = there.filter_map(|last| last.report.clone());
         let heard: Vec<_> = heard.filter(|report| !rejected.contains(report)).collect();
         for last in last {
-            let long = last.silent_since.is_some_and(|since| now >= since + LONG);
+            let long = last.silent_since.is_some_and(|since| now >= since + LONG_SILENCE);
             last.report.take_if(|report| {
                 long && Some(2 * heard.iter().filter(|other| *other < report).count()) > many
             });
@@ -114,18 +114,19 @@ mod tests {
     #[test]
     fn a_silent_sentinel_is_contradicted_by_most_of_the_others_and_after_a_while() {
         // How many of five name the older configuration, and for how long another one is silent.
-        for (others, after, forgotten) in [(2, LONG, false), (3, LONG / 2, false), (3, LONG, true)]
+        for (others, after, forgotten) in
+            [(2, LONG_SILENCE, false), (3, LONG_SILENCE / 2, false), (3, LONG_SILENCE, true)]
         {
             let (mut reports, now) = (Reports::of(5), clock::now());
             reports.record(0, report(10, "old"), 5, now);
             reports.record_silence(0, now);
-            reports.record_silence(0, now + LONG);
+            reports.record_silence(0, now + LONG_SILENCE);
             for number in 1..=others {
                 reports.record(number, report(0, "new"), 5, now + after);
             }
             let newest = if forgotten { "new" } else { "old" };
             assert_eq!(reports.newest().expect("a report").host, newest, "{others}, {after:?}");
-            reports.record(0, report(10, "old"), 5, now + 2 * LONG);
+            reports.record(0, report(10, "old"), 5, now + 2 * LONG_SILENCE);
             assert_eq!(reports.newest().expect("a report").host, "old", "it is there again");
         }
     }
@@ -136,7 +137,7 @@ mod tests {
         reports.record(0, report(10, "newer"), knew, now);
         reports.record_silence(0, now);
         for number in [1, 2, 1] {
-            reports.record(number, report(9, "older"), known, now + LONG);
+            reports.record(number, report(9, "older"), known, now + LONG_SILENCE);
             reports.reject(|report| rejects && report.host == "older");
         }
         reports.newest().expect("a report").host == "older"
@@ -157,7 +158,7 @@ mod tests {
         let (mut reports, now) = (Reports::of(3), clock::now());
         reports.record(0, report(10, "newer"), 3, now);
         for number in [1, 2] {
-            reports.record(number, report(9, "older"), 3, now + 2 * LONG);
+            reports.record(number, report(9, "older"), 3, now + 2 * LONG_SILENCE);
         }
         assert_eq!(reports.newest().expect("a report").host, "newer");
     }

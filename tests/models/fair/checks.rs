@@ -69,8 +69,8 @@ fn each_bug_of_a_fair_lock_violates_the_property_that_is_there_for_it() {
         (Bug::GrantStays, [ONE; 3], 0, NO_ETERNAL_KEY),
         (Bug::UnheardGrantStays, [ONE; 3], 1, GRANT_GOES_ON),
         (Bug::UntakenGrantStays, [ONE; 3], 1, END),
-        (Bug::HandOffKeepsPlace, [ONE; 3], 0, PLACE),
-        (Bug::LeaveForgotten, [ONE; 3], 1, PLACE),
+        (Bug::HandOffKeepsEntry, [ONE; 3], 0, ENTRY),
+        (Bug::LeaveForgotten, [ONE; 3], 1, ENTRY),
         (Bug::ReleaseSilent, [ONE; 3], 0, WOKEN),
         (Bug::LeaveSilent, [ONE, ONE, IS_NOTIFIED], 1, WOKEN),
         (Bug::SecondNotNotified, [ONE; 3], 1, WOKEN),
@@ -83,7 +83,7 @@ fn each_bug_of_a_fair_lock_violates_the_property_that_is_there_for_it() {
     }
     if is_full() {
         let notified = Role { grants: false, ..TWO };
-        let stays = Fair { bug: Some(Bug::PlaceStays), ..fair([notified, ONE, ONE], 1) };
-        assert_violates("PlaceStays", stays, ORDER);
+        let stays = Fair { bug: Some(Bug::EntryStays), ..fair([notified, ONE, ONE], 1) };
+        assert_violates("EntryStays", stays, ORDER);
     }
 }

@@ -1,7 +1,7 @@
 //! How a client asks, hears, hands off and leaves.
 
 use super::state::{
-    Call, Elsewhere, GRANT, HandOff, Hold, InFlight, Owner, Place, Reply, Request, Sent, State, bit,
+    Call, Elsewhere, Entry, GRANT, HandOff, Hold, InFlight, Owner, Reply, Request, Sent, State, bit,
 };
 use super::steps::Step;
 use super::{Bug, Fair};
@@ -63,9 +63,9 @@ impl Fair {
                 }
             }
             Step::SendHandOff(c) => {
-                let place = place(next, c);
+                let entry = entry(next, c);
                 if let Some(hand_off) = &mut next.clients[c].hand_off {
-                    (hand_off.place, hand_off.sent) = (place, Sent::OnItsWay);
+                    (hand_off.entry, hand_off.sent) = (entry, Sent::OnItsWay);
                 }
                 if !self.every_step {
                     self.hand_off(next, c);
@@ -92,7 +92,7 @@ impl Fair {
                 let free = next.key.is_none();
                 let client = &mut next.clients[c];
                 client.clock = true;
-                client.due |= free || client.place == 0;
+                client.due |= free || client.entry == 0;
             }
             Step::SendLeave(c) => {
                 let last = next.next_since();
@@ -109,7 +109,7 @@ impl Fair {
             }
             Step::Expire | Step::ExpireEarly => self.expire(next),
             Step::TimerEnds(c) => (next.clients[c].timer, next.clients[c].due) = (false, true),
-            Step::PlaceEnds(c) => next.clients[c].lapsed = true,
+            Step::EntryEnds(c) => next.clients[c].lapsed = true,
             Step::GraceEnds | Step::GraceEndsEarly => self.end_grace(next),
             step => self.fail(next, step),
         }
@@ -151,11 +151,11 @@ impl Fair {
     }
 
     fn send_release(&self, state: &mut State, (c, o): (usize, usize)) {
-        let place = place(state, c);
+        let entry = entry(state, c);
         // The next grant has an owner of its own.
         let leaving = Hold { valid: false, leaving: true };
         state.clients[c].owners[o].hold = if o == GRANT { None } else { Some(leaving) };
-        self.send(state, (c, o), Request::Release { place });
+        self.send(state, (c, o), Request::Release { entry });
     }
 
     /// The answer to a release changes nothing but that the owner is free, or its client asks.
@@ -249,7 +249,7 @@ impl Fair {
         let client = &mut state.clients[c];
         client.owners[from].hold = None;
         client.owners[to].call = call;
-        client.hand_off = Some(HandOff { from, to, place: Place::Left(0), sent: Sent::No });
+        client.hand_off = Some(HandOff { from, to, entry: Entry::Left(0), sent: Sent::No });
     }
 
     fn answer_hand_off(&self, state: &mut State, c: usize) {
@@ -265,7 +265,7 @@ impl Fair {
             (true, true) => {
                 client.leave(to);
                 client.due |= !client.taken;
-                // The next one, whose place came with the hand-off, may have left meanwhile.
+                // The next one, whose entry came with the hand-off, may have left meanwhile.
                 client.leaves |= client.waiting() == 0 && std::mem::take(&mut client.taken);
                 client.owners[to].hold = Some(Hold { valid: has, leaving: false });
                 self.believes(state, (c, to));
@@ -279,7 +279,7 @@ impl Fair {
                 }
             }
             (false, true) => {
-                // Its place may be there still.
+                // Its entry may be there still.
                 (client.owners[to].call, client.due, client.taken) = (Call::Waiting, true, true);
             }
             (false, false) => {
@@ -376,7 +376,7 @@ impl Fair {
         {
             // The undo goes behind what it undoes, on the same connection.
             let ahead = if in_flight.reply.is_none() { since } else { 0 };
-            let request = Request::Release { place: place(state, c) };
+            let request = Request::Release { entry: entry(state, c) };
             let client = &mut state.clients[c];
             client.owners[o].hold = Some(Hold { valid: false, leaving: true });
             client.owners[o].in_flight = Some(InFlight { ahead, request, reply: None });
@@ -384,17 +384,17 @@ impl Fair {
     }
 }
 
-/// What a request says of the client's place.
-fn place(state: &mut State, c: usize) -> Place {
+/// What a request says of the client's entry.
+fn entry(state: &mut State, c: usize) -> Entry {
     let next = state.next_since();
     let client = &mut state.clients[c];
     let Some(oldest) = client.oldest() else {
         client.taken = false;
-        return Place::Left(next);
+        return Entry::Left(next);
     };
     let in_queue = client.owners[oldest].position > 0;
     client.taken |= in_queue;
-    Place::Of(client.owners[oldest].since, !in_queue || !client.subscribed)
+    Entry::Of(client.owners[oldest].since, !in_queue || !client.subscribed)
 }
 
 /// The client has the lock, and Redis said who waits in others.

@@ -1,12 +1,12 @@
 //! The queue of a fair lock as a model, of which every state is visited: three clients with a waiter
-//! each or two, places, grants on release under an owner that no handle is, and what hands them on.
+//! each or two, entries, grants on release under an owner that no handle is, and what hands them on.
 //!
 //! It follows `lua/fair.lua`, `lua/fair_{acquire,release,leave,refresh,prolong}.lua`, `src/acquire.rs`,
 //! `src/releaser/granted.rs`, `src/wait/{entry,entries}.rs` and `src/protocol/grant.rs`.
 //!
 //! # What is in it
 //!
-//! One lock. A call tries once, joins the wait queue of its client, subscribes and asks. A place is
+//! One lock. A call tries once, joins the wait queue of its client, subscribes and asks. An entry is
 //! the age of the client's oldest waiter. A release frees the lock and grants it to the first client
 //! with a subscriber, by a message or in its own reply; the client hands the grant to its head at
 //! once or after a confirmation, or gives it back. A client that cannot be granted the lock is notified,
@@ -31,7 +31,7 @@
 //!
 //! # Order
 //!
-//! A waiter *stands* once it has asked for its place, and is subscribed or has said from the wait queue
+//! A waiter *stands* once it has asked for its entry, and is subscribed or has said from the wait queue
 //! that it comes. One whose connection for messages is cut stands no longer until it has said so. A waiter that came when
 //! another one stood must not have the lock while that one stands and is alive. A waiter stands
 //! no longer, until it asks again, if a script drops its client (no subscriber, term or grace over),
@@ -73,10 +73,10 @@ pub(crate) enum Bug {
     GrantTwice,
     /// A request that is sent again does not say how old the waiter is.
     AgeForgotten,
-    /// A waiter has the place of an older one that has left.
-    PlaceStays,
-    /// A client that hands a grant off, and has asked meanwhile, keeps its place.
-    HandOffKeepsPlace,
+    /// A waiter has the entry of an older one that has left.
+    EntryStays,
+    /// A client that hands a grant off, and has asked meanwhile, keeps its entry.
+    HandOffKeepsEntry,
     /// A client hands off to its own waiter, though older ones wait in others.
     OthersIgnored,
     /// The same to one that came after Redis said who waits in others.
@@ -87,9 +87,9 @@ pub(crate) enum Bug {
     LeaveSilent,
     /// The second is not notified when the grace of the first ends.
     SecondNotNotified,
-    /// A client whose last waiter has left keeps its place.
+    /// A client whose last waiter has left keeps its entry.
     LeaveForgotten,
-    /// A client does not look after its place.
+    /// A client does not look after its entry.
     NoRefresh,
     /// A script drops a client that is not subscribed, though it has said that it comes.
     NewcomerDropped,
@@ -145,11 +145,11 @@ impl Model for Fair {
 /// Clears what makes no difference any more, and sorts what is interchangeable.
 fn tidied(mut state: State) -> State {
     for (c, client) in state.clients.iter_mut().enumerate() {
-        client.lapsed &= client.place > 0;
-        client.is_new &= client.place > 0;
+        client.lapsed &= client.entry > 0;
+        client.is_new &= client.entry > 0;
         if !client.up {
-            let Client { grants, place, is_new, lapsed, subscribed, .. } = *client;
-            *client = Client { grants, place, is_new, lapsed, subscribed, ..Client::default() };
+            let Client { grants, entry, is_new, lapsed, subscribed, .. } = *client;
+            *client = Client { grants, entry, is_new, lapsed, subscribed, ..Client::default() };
             if let Some(key) = state.key.as_mut().filter(|key| key.client == c) {
                 (key.owner, key.oldest) = (0, 0);
             }

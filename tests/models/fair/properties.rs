@@ -11,9 +11,9 @@ pub(crate) const ORDER: &str = "no waiter is passed over by one that came later"
 pub(crate) const NO_ETERNAL_KEY: &str = "no key is without a TTL";
 pub(crate) const GRANT_GOES_ON: &str = "a grant is on its way to a waiter, or back";
 pub(crate) const WOKEN: &str = "a free lock for which a client waits is on its way to a client";
-pub(crate) const PLACE: &str = "a place is that of a waiter, or is about to be given up";
+pub(crate) const ENTRY: &str = "an entry is that of a waiter, or is about to be given up";
 pub(crate) const COMES: &str = "a client that cannot hear has said that it comes, or is about to";
-pub(crate) const END: &str = "at rest no client waits or holds, and no key and no place is there";
+pub(crate) const END: &str = "at rest no client waits or holds, and no key and no entry is there";
 
 type Possible = fn(&Fair) -> bool;
 type Seen = fn(&Fair, &State) -> bool;
@@ -34,8 +34,8 @@ pub(super) const INVARIANTS: &[(&str, Seen)] = &[
         let free = state.key.is_none() && state.notified.is_none() && !state.message_lost;
         !free || !state.clients.iter().any(hears) || state.clients.iter().any(is_about_to_ask)
     }),
-    (PLACE, |_, state| {
-        let left = |client: &Client| client.up && client.place > 0 && !client.keeps_place();
+    (ENTRY, |_, state| {
+        let left = |client: &Client| client.up && client.entry > 0 && !client.keeps_entry();
         !state.clients.iter().any(left)
     }),
     // A release that was sent before the cut may arrive later, and say that the client hears.
@@ -51,16 +51,16 @@ fn owners(state: &State) -> impl Iterator<Item = (usize, &Owner)> {
     clients.flat_map(|(c, client)| client.owners.iter().map(move |owner| (c, owner)))
 }
 
-/// A waiter has its place and would hear that it has its turn.
+/// A waiter has its entry and would hear that it has its turn.
 fn hears(client: &Client) -> bool {
     let stands = client.owners.iter().any(|owner| owner.stands && owner.call == Call::Waiting);
-    stands && client.up && client.subscribed && client.place > 0 && !client.lapsed
+    stands && client.up && client.subscribed && client.entry > 0 && !client.lapsed
 }
 
-/// Redis has the place of the head, and counts on a subscription that is no more.
+/// Redis has the entry of the head, and counts on a subscription that is no more.
 fn is_unsaid(client: &Client) -> bool {
     let head = client.head().map(|head| &client.owners[head]);
-    let is_its = head.is_some_and(|o| o.call == Call::Waiting && o.since == client.place);
+    let is_its = head.is_some_and(|o| o.call == Call::Waiting && o.since == client.entry);
     is_its && client.up && client.taken && !client.subscribed && !client.is_new
 }
 
@@ -72,7 +72,7 @@ fn is_about_to_ask(client: &Client) -> bool {
 
 fn is_settled(state: &State) -> bool {
     let is_done = |owner: &Owner| owner.call == Call::None && owner.hold.is_none();
-    let left = |client: &Client| client.place > 0 && !client.lapsed;
+    let left = |client: &Client| client.entry > 0 && !client.lapsed;
     let empty = state.key.is_none() && !state.clients.iter().any(left);
     empty && owners(state).all(|(_, owner)| is_done(owner))
 }
@@ -107,15 +107,15 @@ pub(super) const REACHED: &[(Possible, &str, Seen)] = &[
         let inside = |client: &Client| client.hand_off.is_some_and(|it| it.from != GRANT);
         state.clients.iter().any(inside)
     }),
-    (OF_THREE, "two clients have a place, and the second is to ask later", |_, state| {
+    (OF_THREE, "two clients have an entry, and the second is to ask later", |_, state| {
         state.queue().nth(1).is_some() && state.clients.iter().any(|client| client.ask_later)
     }),
     (WITH_NOTIFIED, "a client has its turn, and the lock is free", |_, state| {
         state.notified.is_some() && state.key.is_none()
     }),
-    (OF_THREE_WITH_FAULTS, "a client is alive, and its place is gone", |_, state| {
+    (OF_THREE_WITH_FAULTS, "a client is alive, and its entry is gone", |_, state| {
         state.clients.iter().any(|client| {
-            let lost = client.taken && client.place == 0 && client.head_calls(Call::Waiting);
+            let lost = client.taken && client.entry == 0 && client.head_calls(Call::Waiting);
             lost && state.key.is_some_and(|key| !std::ptr::eq(&state.clients[key.client], client))
         })
     }),

@@ -1,14 +1,14 @@
 //! What the server does: `lua/fair.lua`, `lua/fair_{acquire,release,leave,refresh,prolong}.lua` in the
 //! abstract, and what ends by itself.
 
-use super::state::{Call, Client, GRANT, Key, Place, Reply, Request, Sent, Since, State};
+use super::state::{Call, Client, Entry, GRANT, Key, Reply, Request, Sent, Since, State};
 use super::{Bug, Fair};
 
 impl Fair {
     pub(super) fn execute(&self, state: &mut State, c: usize, o: usize, request: Request) -> Reply {
         match request {
             Request::Acquire { since, new } => self.acquire(state, (c, o), since, new),
-            Request::Release { place } => self.release(state, (c, o), place),
+            Request::Release { entry } => self.release(state, (c, o), entry),
         }
     }
 
@@ -33,7 +33,7 @@ impl Fair {
             if alive && (own == Some(first) || client.subscribed || comes || unheard) {
                 if grants {
                     client.granted |= client.subscribed;
-                    client.place = 0;
+                    client.entry = 0;
                     state.notified = None;
                     self.set_key(state, first, GRANT);
                 } else {
@@ -46,23 +46,23 @@ impl Fair {
                 }
                 return Some(first);
             }
-            drop_place(state, first);
+            drop_entry(state, first);
         }
     }
 
     /// `enter` in `lua/fair.lua`.
-    fn place(&self, client: &mut Client, place: Place) {
-        match place {
-            Place::Of(since, new) if since >= client.place => {
-                let stays = self.bug == Some(Bug::PlaceStays) && client.place > 0;
-                client.place = if stays { client.place.min(since) } else { since };
+    fn entry(&self, client: &mut Client, entry: Entry) {
+        match entry {
+            Entry::Of(since, new) if since >= client.entry => {
+                let stays = self.bug == Some(Bug::EntryStays) && client.entry > 0;
+                client.entry = if stays { client.entry.min(since) } else { since };
                 (client.lapsed, client.is_new) = (false, new);
                 for owner in client.owners.iter_mut().filter(|owner| owner.since == since) {
                     // One in its first try may be passed by the next waiter of its client.
                     owner.stands = client.subscribed || new && owner.position > 0;
                 }
             }
-            Place::Left(next) if client.place < next => client.place = 0,
+            Entry::Left(next) if client.entry < next => client.entry = 0,
             _ => {}
         }
     }
@@ -70,7 +70,7 @@ impl Fair {
     fn acquire(&self, state: &mut State, (c, o): (usize, usize), since: Since, new: bool) -> Reply {
         let mine = state.key.filter(|key| (key.client, key.owner) == (c, o));
         if mine.is_none() {
-            self.place(&mut state.clients[c], Place::Of(since, new));
+            self.entry(&mut state.clients[c], Entry::Of(since, new));
             if state.notified == Some(c) {
                 state.notified = None;
             }
@@ -88,8 +88,8 @@ impl Fair {
             }
         }
         let client = &mut state.clients[c];
-        if mine.is_none() || client.place <= since {
-            client.place = 0;
+        if mine.is_none() || client.entry <= since {
+            client.entry = 0;
         }
         client.owners[o].stands = false;
         state.notified = None;
@@ -101,13 +101,13 @@ impl Fair {
         Reply::Granted
     }
 
-    fn release(&self, state: &mut State, (c, o): (usize, usize), place: Place) -> Reply {
+    fn release(&self, state: &mut State, (c, o): (usize, usize), entry: Entry) -> Reply {
         if !state.has(c, o) && self.bug != Some(Bug::ReleaseUnchecked) {
             return Reply::Nothing;
         }
         state.key = None;
         state.grant_lost = false;
-        self.place(&mut state.clients[c], place);
+        self.entry(&mut state.clients[c], entry);
         state.notified = None;
         if self.bug != Some(Bug::ReleaseSilent) {
             self.turn(state, None, Some(c));
@@ -116,10 +116,10 @@ impl Fair {
     }
 
     pub(super) fn leave_queue(&self, state: &mut State, c: usize, next: Since) {
-        if state.clients[c].place >= next {
+        if state.clients[c].entry >= next {
             return;
         }
-        let had = std::mem::take(&mut state.clients[c].place) > 0;
+        let had = std::mem::take(&mut state.clients[c].entry) > 0;
         if state.notified == Some(c) {
             state.notified = None;
         }
@@ -132,15 +132,15 @@ impl Fair {
         state.clients[c].lapsed &= state.notified == Some(c);
     }
 
-    /// `lua/fair_prolong.lua`, after which the client's place is that of its next waiter.
+    /// `lua/fair_prolong.lua`, after which the client's entry is that of its next waiter.
     pub(super) fn hand_off(&self, state: &mut State, c: usize) {
         let Some(mut hand_off) = state.clients[c].hand_off else { return };
         let has = state.has(c, hand_off.from) || state.has(c, hand_off.to);
         hand_off.sent = Sent::Done(has);
         state.clients[c].hand_off = Some(hand_off);
         if has {
-            if self.bug != Some(Bug::HandOffKeepsPlace) {
-                self.place(&mut state.clients[c], hand_off.place);
+            if self.bug != Some(Bug::HandOffKeepsEntry) {
+                self.entry(&mut state.clients[c], hand_off.entry);
             }
             let timers = state.clients.map(|client| client.timer);
             self.set_key(state, c, hand_off.to);
@@ -153,7 +153,7 @@ impl Fair {
     /// The key has an owner, and a TTL of which no waiter knows.
     fn set_key(&self, state: &mut State, client: usize, owner: usize) {
         let first = state.queue().find(|c| *c != client);
-        let oldest = first.map_or(0, |first| state.clients[first].place);
+        let oldest = first.map_or(0, |first| state.clients[first].entry);
         let has_ttl = owner != GRANT || self.bug != Some(Bug::GrantStays);
         let stood = state.standing();
         let same = state.key.is_some_and(|key| (key.client, key.owner) == (client, owner));
@@ -178,7 +178,7 @@ impl Fair {
                 hold.valid = false;
             }
             if key.owner == GRANT {
-                owner.stands &= client.place > 0;
+                owner.stands &= client.entry > 0;
                 if let Some(in_flight) = &mut owner.in_flight
                     && matches!(in_flight.request, Request::Release { .. })
                     && o == GRANT
@@ -220,11 +220,11 @@ impl Fair {
 }
 
 /// The script drops a client: it may be dead.
-fn drop_place(state: &mut State, c: usize) {
+fn drop_entry(state: &mut State, c: usize) {
     let client = &mut state.clients[c];
     // Nothing may drop one that has said that it comes.
     let comes = client.is_new && !client.lapsed;
-    (client.place, client.lapsed) = (0, false);
+    (client.entry, client.lapsed) = (0, false);
     client.owners.iter_mut().for_each(|owner| owner.stands &= comes);
     if state.notified == Some(c) {
         state.notified = None;

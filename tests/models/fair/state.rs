@@ -40,9 +40,9 @@ pub(crate) enum Call {
     Handed,
 }
 
-/// What a request says of its client's place.
+/// What a request says of its client's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Place {
+pub(crate) enum Entry {
     /// It is that of the waiter that came then, whether or not that one has just come and so hears
     /// nothing yet.
     Of(Since, bool),
@@ -53,7 +53,7 @@ pub(crate) enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Request {
     Acquire { since: Since, new: bool },
-    Release { place: Place },
+    Release { entry: Entry },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,12 +82,12 @@ pub(crate) struct Owner {
     /// Calls that it may still begin.
     pub(crate) calls: u8,
     pub(crate) call: Call,
-    /// Its place in the client's wait queue, from one; zero if it is not there.
+    /// Its position in the client's wait queue, from one; zero if it is not there.
     pub(crate) position: u8,
     pub(crate) since: Since,
     pub(crate) hold: Option<Hold>,
     pub(crate) in_flight: Option<InFlight>,
-    /// Not of the library: it has asked for a place, and did nothing by which it could lose it.
+    /// Not of the library: it has asked for an entry, and did nothing by which it could lose it.
     pub(crate) stands: bool,
     /// Not of the library: those that stood when it came. None of them may be passed over.
     pub(crate) behind: Set,
@@ -105,7 +105,7 @@ pub(crate) enum Sent {
 pub(crate) struct HandOff {
     pub(crate) from: usize,
     pub(crate) to: usize,
-    pub(crate) place: Place,
+    pub(crate) entry: Entry,
     pub(crate) sent: Sent,
 }
 
@@ -126,11 +126,11 @@ pub(crate) struct Client {
     pub(crate) hand_off: Option<HandOff>,
 
     // What the server knows of it.
-    /// Its place in the queue: when its oldest waiter came.
-    pub(crate) place: Since,
+    /// Its entry in the queue: when its oldest waiter came.
+    pub(crate) entry: Since,
     /// That waiter has just come: it is notified, and asks soon.
     pub(crate) is_new: bool,
-    /// The term, or the grace, of its place has ended.
+    /// The term, or the grace, of its entry has ended.
     pub(crate) lapsed: bool,
     pub(crate) subscribed: bool,
 
@@ -152,7 +152,7 @@ pub(crate) struct Client {
     pub(crate) clock: bool,
     pub(crate) taken: bool,
     pub(crate) elsewhere: Option<Elsewhere>,
-    /// The place is to be given up, ...
+    /// The entry is to be given up, ...
     pub(crate) leaves: bool,
     /// ... and the request for that is on its way, which is not about one that comes from then on.
     pub(crate) leaving: Option<Since>,
@@ -254,8 +254,8 @@ impl Client {
         self.up && (owner_has(&self.owners[owner]) || self.is_in_hand_off(owner))
     }
 
-    /// Whether its place is that of a waiter, or is about to go.
-    pub(crate) fn keeps_place(&self) -> bool {
+    /// Whether its entry is that of a waiter, or is about to go.
+    pub(crate) fn keeps_entry(&self) -> bool {
         let asks = |owner: &Owner| owner.waits() || owner.in_flight.is_some();
         let goes = self.leaves || self.leaving.is_some() || self.hand_off.is_some();
         self.up && (self.taken || goes || self.owners.iter().any(asks))
@@ -266,7 +266,7 @@ impl Client {
         let busy = |owner: &Owner| {
             owner.call != Call::None || owner.hold.is_some() || owner.in_flight.is_some()
         };
-        self.place > 0 || self.subscribed || self.owners.iter().any(busy)
+        self.entry > 0 || self.subscribed || self.owners.iter().any(busy)
     }
 
     /// Whether a client that was notified comes for the lock.
@@ -277,7 +277,7 @@ impl Client {
     }
 
     fn each_since(&mut self, each: &mut impl FnMut(&mut Since)) {
-        each(&mut self.place);
+        each(&mut self.entry);
         if let Some(elsewhere) = &mut self.elsewhere {
             each(&mut elsewhere.oldest);
         }
@@ -290,20 +290,20 @@ impl Client {
                 }
             }
         }
-        for place in self.places() {
-            if let Place::Of(since, _) = place {
+        for entry in self.entries() {
+            if let Entry::Of(since, _) = entry {
                 each(since);
             }
         }
     }
 
-    /// What requests on their way say of its place.
-    fn places(&mut self) -> impl Iterator<Item = &mut Place> {
+    /// What requests on their way say of its entry.
+    fn entries(&mut self) -> impl Iterator<Item = &mut Entry> {
         let released = self.owners.iter_mut().filter_map(|owner| match &mut owner.in_flight {
-            Some(InFlight { request: Request::Release { place }, .. }) => Some(place),
+            Some(InFlight { request: Request::Release { entry }, .. }) => Some(entry),
             _ => None,
         });
-        released.chain(self.hand_off.as_mut().map(|hand_off| &mut hand_off.place))
+        released.chain(self.hand_off.as_mut().map(|hand_off| &mut hand_off.entry))
     }
 
     /// The numbers of those that came before are lower, and of those that come from now on are not.
@@ -314,8 +314,8 @@ impl Client {
         if let Some(leaving) = &mut self.leaving {
             each(leaving);
         }
-        for place in self.places() {
-            if let Place::Left(next) = place {
+        for entry in self.entries() {
+            if let Entry::Left(next) = entry {
                 each(next);
             }
         }
@@ -334,9 +334,9 @@ impl Client {
 impl State {
     /// The clients in the queue, the first one first.
     pub(crate) fn queue(&self) -> impl Iterator<Item = usize> + use<> {
-        let mut queue = [0, 1, 2].map(|c: usize| (self.clients[c].place, c));
+        let mut queue = [0, 1, 2].map(|c: usize| (self.clients[c].entry, c));
         queue.sort_unstable();
-        queue.into_iter().filter(|(place, _)| *place > 0).map(|(_, c)| c)
+        queue.into_iter().filter(|(entry, _)| *entry > 0).map(|(_, c)| c)
     }
 
     /// Those that stand and wait.

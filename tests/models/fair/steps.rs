@@ -35,8 +35,8 @@ pub(crate) enum Step {
     GraceEnds,
     /// The lock was freed before the lease or the grace ended that the head knows of.
     TimerEnds(usize),
-    /// The term of a place that no client keeps ends.
-    PlaceEnds(usize),
+    /// The term of an entry that no client keeps ends.
+    EntryEnds(usize),
 
     // What users begin, and a timer of old.
     Begin(usize, usize),
@@ -89,8 +89,8 @@ impl Step {
 impl Fair {
     pub(super) fn steps(&self, state: &State, steps: &mut Vec<Step>) {
         for (c, client) in state.clients.iter().enumerate() {
-            if client.place > 0 && !client.lapsed && !client.keeps_place() {
-                steps.push(Step::PlaceEnds(c));
+            if client.entry > 0 && !client.lapsed && !client.keeps_entry() {
+                steps.push(Step::EntryEnds(c));
             }
             if !client.up {
                 if client.subscribed {
@@ -225,7 +225,7 @@ impl Fair {
         if client.timer && state.key.is_none() && !in_grace {
             steps.push(Step::TimerEnds(c));
         }
-        let finds = client.place == 0 || state.key.is_none() || client.lapsed;
+        let finds = client.entry == 0 || state.key.is_none() || client.lapsed;
         // Once it is subscribed it asks.
         let asks = client.due || client.timer || !can_ask || !client.subscribed;
         if client.taken && finds && !asks && self.bug != Some(Bug::NoRefresh) {
@@ -258,7 +258,7 @@ fn faults(c: usize, client: &Client, steps: &mut Vec<Step>) {
         (client.granted, Step::LoseGrant(c)),
         (client.granted, Step::TooLate(c)),
         (client.subscribed && client.waiting() > 0, Step::CutMessages(c)),
-        (client.place > 0 && !client.lapsed, Step::Lapse(c)),
+        (client.entry > 0 && !client.lapsed, Step::Lapse(c)),
         (unsent && client.owners.iter().any(handed), Step::Untaken(c)),
         (client.is_busy(), Step::Crash(c)),
     ] {

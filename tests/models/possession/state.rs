@@ -1,7 +1,7 @@
 //! What there is: the lock's key, two clients with their handles and possessions, and what is under
 //! way.
 //!
-//! What Redis has of a possession is in its [`Slot`], so the place of a slot says nothing, and slots
+//! What Redis has of a possession is in its [`Slot`], so the position of a slot says nothing, and slots
 //! are sorted. A slot is used again as soon as nothing in the state speaks of its possession. That
 //! makes no difference to an id that is drawn afresh: no request is left that could name both.
 
@@ -134,8 +134,8 @@ pub(crate) struct Handle {
     /// Calls that it may still begin.
     pub(crate) calls: u8,
     pub(crate) call: Call,
-    /// Its place in the wait queue, from one; zero if it is not there.
-    pub(crate) place: u8,
+    /// Its position in the wait queue, from one; zero if it is not there.
+    pub(crate) position: u8,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -262,11 +262,11 @@ impl Slot {
 impl Client {
     /// The wait queue's first.
     pub(crate) fn head(&self) -> Option<usize> {
-        self.handles.iter().position(|handle| handle.place == 1)
+        self.handles.iter().position(|handle| handle.position == 1)
     }
 
     pub(crate) fn waiting(&self) -> u8 {
-        self.handles.iter().map(|handle| handle.place).max().unwrap_or(0)
+        self.handles.iter().map(|handle| handle.position).max().unwrap_or(0)
     }
 
     /// The head has no request under way.
@@ -277,14 +277,14 @@ impl Client {
     /// The head asks at once.
     pub(crate) fn join(&mut self, h: usize) {
         self.wake |= self.waiting() == 0;
-        self.handles[h].place = self.waiting() + 1;
+        self.handles[h].position = self.waiting() + 1;
         self.handles[h].call = Call::Waiting;
     }
 
     pub(crate) fn leave(&mut self, h: usize) {
-        let place = std::mem::take(&mut self.handles[h].place);
-        let behind = |handle: &&mut Handle| place > 0 && handle.place > place;
-        self.handles.iter_mut().filter(behind).for_each(|handle| handle.place -= 1);
+        let position = std::mem::take(&mut self.handles[h].position);
+        let behind = |handle: &&mut Handle| position > 0 && handle.position > position;
+        self.handles.iter_mut().filter(behind).for_each(|handle| handle.position -= 1);
         self.handles[h].call = Call::None;
     }
 }

@@ -160,7 +160,7 @@ impl Possession {
             if handle.calls > 0 && handle.call == Call::None && !inside {
                 steps.push(Step::Call(c, h));
             }
-            if handle.call == Call::Waiting && handle.place == 1 && client.wake {
+            if handle.call == Call::Waiting && handle.position == 1 && client.wake {
                 steps.push(Step::Ask(c));
                 if faults && !self.every_step {
                     steps.push(Step::AskSlowly(c));
@@ -172,9 +172,9 @@ impl Possession {
             });
             // Beside a renewal, the undo of a nested acquire would wait for that one's answer.
             let renewed = |slot: &Slot| usize::from(slot.inside) == h && slot.renewal.is_some();
-            let nests = handle.place == 0 && handle.call == Call::Asking;
+            let nests = handle.position == 0 && handle.call == Call::Asking;
             let nests = nests && !client.slots.iter().any(renewed);
-            if (handle.place > 0 || nests) && (faults || met) {
+            if (handle.position > 0 || nests) && (faults || met) {
                 steps.push(Step::Cancel(c, h));
             }
         }

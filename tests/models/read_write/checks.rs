@@ -81,7 +81,7 @@ fn each_bug_of_a_read_write_lock_violates_the_property_that_is_there_for_it() {
         (Bug::LeaveSilent, [READS, READS, WRITES], 1, WOKEN),
         (Bug::LateLeaveSilent, [BOTH_READ, READS_AND_WRITES, NEVER], 1, WOKEN),
         (Bug::NextCallKeepsOut, [BOTH_READ, BOTH_WRITE, NEVER], 1, WOKEN),
-        (Bug::LeaveForgotten, [READS, WRITES, NEVER], 1, PLACE),
+        (Bug::LeaveForgotten, [READS, WRITES, NEVER], 1, ENTRY),
         (Bug::RecursionInTurn, [RECURS, WRITES, NEVER], 0, RECURSION),
         (Bug::UpgradeWaits, [UPGRADES, NEVER, NEVER], 0, AT_ONCE),
     ] {

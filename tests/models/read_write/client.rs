@@ -49,7 +49,7 @@ impl ReadWrite {
                 self.refresh(next, c);
                 let free = next.mode.is_none();
                 let client = &mut next.clients[c];
-                client.due |= free || client.place == 0;
+                client.due |= free || client.entry == 0;
             }
             Step::SendLeave(c) => {
                 let last = next.next_since();
@@ -64,7 +64,7 @@ impl ReadWrite {
             }
             Step::Expire(c, o) | Step::ExpireEarly(c, o) => self.expire(next, c, o),
             Step::HashEnds => next.clear(),
-            Step::PlaceEnds(c) => (next.clients[c].lapsed, next.silent) = (true, true),
+            Step::EntryEnds(c) => (next.clients[c].lapsed, next.silent) = (true, true),
             Step::GraceEnds | Step::GraceEndsEarly => self.end_grace(next),
             Step::ExecuteLate(c) => self.execute_late(next, c),
             step => self.fail(next, step),

@@ -147,7 +147,7 @@ impl Model for ReadWrite {
 /// Clears what makes no difference any more, and sorts what is interchangeable.
 fn tidied(mut state: State) -> State {
     for client in &mut state.clients {
-        if client.place == 0 {
+        if client.entry == 0 {
             (client.lapsed, client.turn, client.writer) = (false, Turn::default(), 0);
         }
         if !client.fields[state::STRAY].there && client.late.is_none() {
@@ -174,7 +174,7 @@ fn tidied(mut state: State) -> State {
             handle.call_ends();
         }
     }
-    state.notified = state.notified.filter(|notified| state.clients[*notified].place > 0);
+    state.notified = state.notified.filter(|notified| state.clients[*notified].entry > 0);
     state.forget_others();
     state.renumber();
     state.sort();

@@ -16,7 +16,7 @@ pub(crate) const WOKEN: &str = "one that could have the lock is on its way, or a
 pub(crate) const DEAD: &str = "readers that are dead keep no writer out that looks";
 pub(crate) const RECURSION: &str = "a handle that reads or writes reads again, past all that wait";
 pub(crate) const AT_ONCE: &str = "no handle that reads waits to write";
-pub(crate) const PLACE: &str = "an entry is that of a waiter, or is about to be given up";
+pub(crate) const ENTRY: &str = "an entry is that of a waiter, or is about to be given up";
 pub(crate) const END: &str = "at rest no client waits or holds, and no owner and no entry is there";
 
 type Possible = fn(&ReadWrite) -> bool;
@@ -61,8 +61,8 @@ pub(super) const INVARIANTS: &[(&str, Seen)] = &[
             !(handle.waits() && handle.wants == Kind::Write && client.reads(h))
         })
     }),
-    (PLACE, |model, state| {
-        let left = |client: &Client| client.up && client.place > 0 && !client.keeps_place();
+    (ENTRY, |model, state| {
+        let left = |client: &Client| client.up && client.entry > 0 && !client.keeps_entry();
         model.delays || !state.clients.iter().any(left)
     }),
     (END, |model, state| is_settled(state) || goes_on(model, state)),
@@ -72,10 +72,10 @@ fn handles() -> impl Iterator<Item = (usize, usize)> {
     (0..super::state::CLIENTS).flat_map(|c| (0..HANDLES).map(move |h| (c, h)))
 }
 
-/// The head has its place and would hear that it has its turn.
+/// The head has its entry and would hear that it has its turn.
 fn hears(client: &Client) -> bool {
     let Some(head) = client.head().map(|head| &client.handles[head]) else { return false };
-    let is_its = head.call == Call::Waiting && head.stands && head.since == client.place;
+    let is_its = head.call == Call::Waiting && head.stands && head.since == client.entry;
     is_its && client.up && client.subscribed && !client.lapsed
 }
 
@@ -95,7 +95,7 @@ fn is_settled(state: &State) -> bool {
         let owners = client.owners.iter().any(|owner| owner.may_be_there());
         !client.up || !calls && !owners
     };
-    let left = |client: &Client| client.place > 0 && !client.lapsed;
+    let left = |client: &Client| client.entry > 0 && !client.lapsed;
     state.mode.is_none() && state.clients.iter().all(|client| idle(client) && !left(client))
 }
 

@@ -61,20 +61,20 @@ impl ReadWrite {
     /// `enter` in `lua/fair.lua`.
     fn enter(&self, client: &mut Client, says: Says) {
         match says {
-            Says::Waits { since, wants, writer } if since >= client.place => {
-                let before = client.place == since && client.writer > 0 && writer > 0;
+            Says::Waits { since, wants, writer } if since >= client.entry => {
+                let before = client.entry == since && client.writer > 0 && writer > 0;
                 client.writer = if before { client.writer.min(writer) } else { writer };
                 if self.has(Bug::WriterUnwritten) {
                     client.writer = 0;
                 }
-                (client.place, client.turn, client.lapsed) = (since, wants, false);
+                (client.entry, client.turn, client.lapsed) = (since, wants, false);
                 for handle in client.handles.iter_mut().filter(|handle| handle.since > 0) {
                     if handle.since == since || handle.since == writer {
                         handle.stands = handle.waits();
                     }
                 }
             }
-            Says::Left(next) if client.place < next => drop_entry(client, false),
+            Says::Left(next) if client.entry < next => drop_entry(client, false),
             _ => {}
         }
     }
@@ -189,7 +189,7 @@ impl ReadWrite {
         if wants == Kind::Write {
             return first.is_none() || first == Some(c) && asking || self.has(Bug::TurnIgnored);
         }
-        let came = if asking { state.clients[c].place } else { Since::MAX };
+        let came = if asking { state.clients[c].entry } else { Since::MAX };
         let passes = self.has(Bug::WritersIgnored);
         passes || self.oldest_writer(state, asking.then_some(c), came).is_none()
     }
@@ -207,7 +207,7 @@ impl ReadWrite {
         if client.writer == 0 || self.has(Bug::EntryGoes) {
             return drop_entry(client, client.writer > 0);
         }
-        client.place = client.writer;
+        client.entry = client.writer;
         let arriving = matches!(says, Says::Waits { wants: Turn::Arriving, .. });
         if !arriving {
             client.turn = Turn::Writes;
@@ -219,7 +219,7 @@ impl ReadWrite {
     fn let_others_go_on(&self, state: &mut State, c: usize, wants: Kind, asks: bool) -> Since {
         let Some(other) = state.queue().find(|other| *other != c) else { return 0 };
         if !asks || wants == Kind::Write {
-            return state.clients[other].place;
+            return state.clients[other].entry;
         }
         if self.writer_waits(state) {
             state.tell_end();
@@ -253,11 +253,11 @@ impl ReadWrite {
     }
 
     pub(super) fn leave_queue(&self, state: &mut State, c: usize, next: Since) {
-        if state.clients[c].place >= next {
+        if state.clients[c].entry >= next {
             return;
         }
         let was_first = state.queue().next() == Some(c);
-        let is_gone = state.clients[c].place == 0;
+        let is_gone = state.clients[c].entry == 0;
         drop_entry(&mut state.clients[c], false);
         if state.notified == Some(c) {
             state.notified = None;
@@ -308,16 +308,16 @@ impl ReadWrite {
     }
 }
 
-/// The entry of a client goes. `comes`: nothing may take its waiters' places before the grace.
+/// The entry of a client goes. `comes`: nothing may take its waiters' entries before the grace.
 fn drop_entry(client: &mut Client, comes: bool) {
-    (client.place, client.writer, client.lapsed) = (0, 0, false);
+    (client.entry, client.writer, client.lapsed) = (0, 0, false);
     client.turn = Turn::default();
     client.handles.iter_mut().for_each(|handle| handle.stands &= comes);
 }
 
 /// It has the lock by a request that was sent before, and waits no more.
 fn leave_as_waiter(client: &mut Client, says: Says) {
-    if matches!(says, Says::Waits { since, .. } if client.place <= since) {
+    if matches!(says, Says::Waits { since, .. } if client.entry <= since) {
         drop_entry(client, false);
     }
 }

@@ -40,13 +40,13 @@ pub(crate) struct Handle {
     pub(crate) plan: &'static [Kind],
     pub(crate) call: Call,
     pub(crate) wants: Kind,
-    /// Its place in the client's wait queue, from one; zero if it is not there.
+    /// Its position in the client's wait queue, from one; zero if it is not there.
     pub(crate) position: u8,
     pub(crate) since: Since,
     /// Its guards.
     pub(crate) reads: u8,
     pub(crate) writes: bool,
-    /// Not of the library: Redis has heard of it, and it did nothing by which it could lose its place.
+    /// Not of the library: Redis has heard of it, and it did nothing by which it could lose its entry.
     pub(crate) stands: bool,
     /// Not of the library: those of other clients that stood when it came.
     pub(crate) behind: Set,
@@ -148,7 +148,7 @@ pub(crate) struct Client {
     /// What the stray owner wanted.
     pub(crate) stray: Kind,
     /// Its entry in the queue: when its oldest waiter came, and its first writer.
-    pub(crate) place: Since,
+    pub(crate) entry: Since,
     pub(crate) writer: Since,
     pub(crate) turn: Turn,
     /// The term, or the grace, of its entry has ended.
@@ -285,7 +285,7 @@ impl Client {
     }
 
     /// Whether its entry is that of a waiter, or is about to go.
-    pub(crate) fn keeps_place(&self) -> bool {
+    pub(crate) fn keeps_entry(&self) -> bool {
         let asks = self.owners.iter().any(|owner| owner.in_flight.is_some());
         self.up && (self.taken || self.leaves || self.leaving.is_some() || asks)
     }
@@ -297,7 +297,7 @@ impl Client {
     }
 
     fn each_since(&mut self, each: &mut impl FnMut(&mut Since)) {
-        each(&mut self.place);
+        each(&mut self.entry);
         each(&mut self.writer);
         self.handles.iter_mut().for_each(|handle| each(&mut handle.since));
         for owner in &mut self.owners {
@@ -341,9 +341,9 @@ impl Client {
 impl State {
     /// The clients in the queue, the first one first.
     pub(crate) fn queue(&self) -> impl Iterator<Item = usize> + use<> {
-        let mut queue = [0, 1, 2].map(|c: usize| (self.clients[c].place, c));
+        let mut queue = [0, 1, 2].map(|c: usize| (self.clients[c].entry, c));
         queue.sort_unstable();
-        queue.into_iter().filter(|(place, _)| *place > 0).map(|(_, c)| c)
+        queue.into_iter().filter(|(entry, _)| *entry > 0).map(|(_, c)| c)
     }
 
     /// The fields of the hash.

@@ -30,7 +30,7 @@ pub(crate) enum Step {
     /// A client that was notified does not come within the grace, and cannot.
     GraceEnds,
     /// The term of an entry that no client keeps ends.
-    PlaceEnds(usize),
+    EntryEnds(usize),
 
     // What users begin, a timer of old, and a request that may never come.
     Begin(usize, usize),
@@ -79,8 +79,8 @@ impl Step {
 impl ReadWrite {
     pub(super) fn steps(&self, state: &State, steps: &mut Vec<Step>) {
         for (c, client) in state.clients.iter().enumerate() {
-            if client.place > 0 && !client.lapsed && !client.keeps_place() {
-                steps.push(Step::PlaceEnds(c));
+            if client.entry > 0 && !client.lapsed && !client.keeps_entry() {
+                steps.push(Step::EntryEnds(c));
             }
             if client.late.is_some() {
                 steps.push(Step::ExecuteLate(c));
@@ -185,7 +185,7 @@ impl ReadWrite {
         if client.timer && self.would_have_it(state, c) {
             steps.push(Step::TimerEnds(c));
         }
-        let finds = client.place == 0 || state.mode.is_none() || client.lapsed;
+        let finds = client.entry == 0 || state.mode.is_none() || client.lapsed;
         // Once it is subscribed it asks.
         let asks = client.due || client.timer || !can_ask || !client.subscribed;
         if client.taken && finds && !asks {
@@ -213,8 +213,8 @@ impl ReadWrite {
             (client.ask, Step::LoseAsk(c)),
             (client.ask_later, Step::LoseAskLater(c)),
             (client.subscribed && client.waiting() > 0, Step::CutMessages(c)),
-            (client.place > 0 && !client.lapsed, Step::Lapse(c)),
-            (client.place > 0 || client.fields.iter().any(has), Step::Crash(c)),
+            (client.entry > 0 && !client.lapsed, Step::Lapse(c)),
+            (client.entry > 0 || client.fields.iter().any(has), Step::Crash(c)),
         ] {
             if is {
                 steps.push(step);

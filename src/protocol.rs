@@ -155,7 +155,7 @@ impl<'a> Call<'a> {
         let mut answer = self.router.call(&mut self.connection, &mut request).await?;
         let mut news = entry.map(|_| QueueNews::take(&mut answer)).unwrap_or_default();
         let (mut acquired, sent) = acquired(answer, tokens)?;
-        acquired.asks_again_without_place(entry, &news);
+        acquired.asks_again_without_entry(entry, &news);
         if let Acquired::Refused { holder, .. } = &acquired
             && !holder.starts_with(names.client())
         {

@@ -48,8 +48,8 @@ pub(crate) enum Job {
     Release(BackgroundRelease),
     /// Tell Redis what it has to hear of a possession after hand-offs.
     Settle(Arc<Possession>),
-    /// Give up the client's place in the queue of that lock, because no waiter is left: behind the last request
-    /// about that possession.
+    /// Give up the client's entry in the queue of that lock, because no waiter is left. The request goes behind the last
+    /// request about that possession.
     Leave(Arc<Names>, Option<Arc<Possession>>),
     /// Hand a lock that Redis has granted to this client to its first waiter.
     Granted(Grant),
@@ -141,14 +141,14 @@ impl Releaser {
         }
     }
 
-    /// Has the background give up the client's place in the queue that Redis keeps.
+    /// Has the client's thread give up the client's entry in the queue that Redis keeps.
     pub(crate) fn leave_queue(&self, handle: &Handle) {
         self.enqueue(Job::Leave(handle.names.clone(), handle.last()));
     }
 
     pub(crate) fn enqueue(&self, job: Job) {
-        // It fails only when the client's thread has ended. Then the hold, the place or the grant ends by
-        // itself, and who waits for an answer gets none.
+        // Sending fails only when the client's thread has ended. Then the hold, the entry or the grant ends by itself,
+        // and a caller that waits for an answer gets none.
         let _ = self.jobs.send(job);
     }
 }
@@ -184,7 +184,7 @@ fn hand_off(
 struct Answered {
     /// There was something to release.
     released: bool,
-    /// The release may have brought the place of a waiter that has left since: the caller must give that up.
+    /// The release may have brought the entry of a waiter that has left since: the caller must give that up.
     leaves: bool,
     /// The writer beside these readers, for which Redis keeps the lock too long now: the caller must see to it.
     outlasts: Option<Arc<Possession>>,
@@ -254,7 +254,7 @@ async fn send_release(
         Some(_) => handoffs.waiters.record_loss(names),
         None => {}
     }
-    // The request that gave up the place of that waiter may have been faster than this one.
+    // The request that gave up the entry of that waiter may have been faster than this one.
     let leaves = (brings || gone.is_some() && entry.is_some()) && handoffs.waiters.has_left(names);
     let (now, timeout) = (clock::now(), handoffs.config.watchdog_timeout);
     let kept = kept.filter(|(writer, until)| {

@@ -121,22 +121,22 @@ impl Watchdog {
 
     /// Renews until it is dropped.
     pub(crate) async fn keep_renewed(self: &Arc<Self>, router: &Arc<Router>) {
-        let mut places: HashMap<Server, Arc<Semaphore>> = HashMap::default();
+        let mut permits: HashMap<Server, Arc<Semaphore>> = HashMap::default();
         loop {
             let mut by_server: BTreeMap<Server, Vec<Entry>> = BTreeMap::new();
             for entry in self.batch().await {
                 by_server.entry(router.server_of(entry.key())).or_default().push(entry);
             }
             for (server, batch) in by_server {
-                let places = places
+                let permits = permits
                     .entry(server)
                     .or_insert_with(|| Semaphore::new(MAX_BATCHES_UNDER_WAY).into());
-                // If there is no permit within the pace, the batch goes without one.
-                let place = clock::timeout(PACE, places.clone().acquire_owned()).await;
+                // If no permit is free within the pace, the batch goes without one.
+                let permit = clock::timeout(PACE, permits.clone().acquire_owned()).await;
                 let (watchdog, router) = (self.clone(), router.clone());
                 spawn(async move {
                     watchdog.renew_by_slot(&router, batch).await;
-                    drop(place);
+                    drop(permit);
                 });
             }
         }

@@ -1,4 +1,4 @@
-//! The place of a call in a wait queue.
+//! A call that is in a wait queue.
 
 use std::ops::Deref;
 use std::time::Instant;

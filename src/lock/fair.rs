@@ -57,7 +57,7 @@ use super::Lock;
 /// | has a waiter whose task is never polled again | for the grace, once |
 /// | the same, and is the client that releases the lock, or has heard of its turn too late to wait | for the lease of that waiter, as with a plain lock |
 ///
-/// If the client behind it is stopped, too, the others go on when they refresh their places, within 3.3 s.
+/// If the client behind it is stopped, too, the others go on when they refresh their entries in the queue, within 3.3 s.
 ///
 /// A client that was only slow stands first again. It measures how long its callers have waited, and each
 /// request says so. So the order outlives the loss of the queue, of all data of the server, and a failover.
@@ -71,7 +71,7 @@ use super::Lock;
 /// locks have an order. Redisson's `RFairLock` has a queue of its own, and does not see this one.
 /// The first client in the queue listens to them, too, so a waiter asks at once when one of them is released. If that
 /// client has died, or its oldest waiter has left before a younger one of its own, the next client notices it when it
-/// refreshes its place, within 3.3 s.
+/// refreshes its entry, within 3.3 s.
 ///
 /// # Costs
 ///
@@ -79,7 +79,7 @@ use super::Lock;
 /// |---|---|
 /// | an acquire, a release | 1, as for a plain lock |
 /// | a turn of the next waiter of the same client, which came before all in others | 0 |
-/// | a waiter whose client's turn comes | 1, which it does not wait for; and 1 by the next waiter of that client, for its place, if the lock is held for longer than 10 ms |
+/// | a waiter whose client's turn comes | 1, which it does not wait for; and 1 by the next waiter of that client, for its entry, if the lock is held for longer than 10 ms |
 /// | the client behind it | 1, if the turn has not ended a grace later |
 /// | a client that waits | 1 every 3.3 s, for up to 100 locks; in a cluster for those of a slot |
 /// | the last waiter of a client that leaves without the lock | 1 in the background; and 1 by the next client, if it was the first |
@@ -90,7 +90,7 @@ use super::Lock;
 /// # In Redis
 ///
 /// The lock is that of a Redisson `RLock`. The queue is in `redlatch_queue:{name}` and
-/// `redlatch_waiting:{name}`, which expire 30 s after the last waiter has refreshed its place. (If the
+/// `redlatch_waiting:{name}`, which expire 30 s after the last client has refreshed its entry. (If the
 /// name has braces, a colon stands in their place: `redlatch_queue::na{me}`.) While a cluster moves
 /// the slot, a call may have to wait until all keys of the lock are at one server, up to the
 /// [command timeout](crate::LockClientBuilder::command_timeout), and fails after that.

@@ -39,7 +39,7 @@ pub(crate) struct HandOff {
     /// The lease in whole milliseconds.
     pub(crate) requested: Duration,
     pub(crate) needs_token: bool,
-    /// Redis keeps a queue: it has to hear of each hand-off, whose place is the next.
+    /// Redis keeps a queue. So each hand-off has to tell it which waiter the client's entry stands for from then on.
     pub(crate) in_queue: bool,
 }
 
@@ -96,10 +96,10 @@ pub(super) struct HandedOn {
     unwritten: Option<Unwritten>,
     /// Redis has heard of the lease of the next holder already.
     ahead: bool,
-    /// Redis keeps a queue: that says whose turn it is.
+    /// Redis keeps a queue, which says which client's turn it is.
     in_queue: bool,
-    /// Redis has to hear whose place is the next.
-    place_unsaid: bool,
+    /// Redis has yet to hear which waiter the client's entry stands for.
+    entry_unsaid: bool,
     /// Those who wait until Redis has confirmed that their hold was there to its end.
     confirms: Vec<Confirm>,
     /// The holds before, of which no request has said since that they were there to their ends, if a caller may
@@ -222,7 +222,7 @@ impl HoldState {
         handed.streak = Some(Streak { handoffs: streak.handoffs.saturating_add(1), ..streak });
         handed.unclaimed = Some(hold.0);
         handed.in_queue = in_queue;
-        handed.place_unsaid |= in_queue && !ahead;
+        handed.entry_unsaid |= in_queue && !ahead;
         handed.unwritten =
             changes.then_some(Unwritten { hold: hold.0, lease: requested, until: own });
         handed.confirms.extend(confirm);
@@ -310,7 +310,7 @@ impl HoldState {
         let handed = self.handed.as_mut()?;
         let tokens = if left < block.div_ceil(2) { block } else { 0 };
         let says = handed.unwritten.is_some()
-            || handed.place_unsaid
+            || handed.entry_unsaid
             || !handed.confirms.is_empty()
             || counted > count
             || tokens > 0
@@ -321,7 +321,7 @@ impl HoldState {
         };
         let hold = handed.unwritten.map(|unwritten| unwritten.hold);
         let confirms = handed.confirms.len();
-        handed.place_unsaid = false;
+        handed.entry_unsaid = false;
         self.shortens(lease, lease < config.watchdog_timeout, now);
         self.asks();
         Some(Prolong { count, lease, tokens, hold, ahead: false, retains: false, confirms })

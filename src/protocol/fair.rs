@@ -112,9 +112,9 @@ impl QueueNews {
 }
 
 impl Acquired {
-    /// Redis has refused this client and had no room for its place in the queue: the memory was full. Redis sends this client
-    /// no message of a release then, so it asks again within the grace.
-    pub(super) fn asks_again_without_place(&mut self, entry: Option<QueueEntry>, news: &QueueNews) {
+    /// Has this client ask again within the grace, if Redis has refused it and had no room for its entry in the queue,
+    /// because the memory was full: Redis sends this client no message of a release then.
+    pub(super) fn asks_again_without_entry(&mut self, entry: Option<QueueEntry>, news: &QueueNews) {
         if let (
             Self::Refused { remaining, .. },
             Some(QueueEntry { since: Some(_), grace, .. }),

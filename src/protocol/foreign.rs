@@ -7,9 +7,9 @@ use crate::clock;
 /// The oldest waiter of other clients, while this one has the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OldestForeignWaiter {
-    /// It is known of all who had a place in the queue then.
+    /// When the request was sent: this client knows of all others that had an entry in the queue then.
     pub(crate) as_of: Instant,
-    /// When the answer was here. Who came between these two came within a round trip of another one.
+    /// When the answer arrived. Waiters that came between these two times came within one round trip of each other.
     pub(crate) answered: Instant,
     /// Since when the oldest of them has waited; `None` if none does.
     pub(crate) oldest: Option<Instant>,

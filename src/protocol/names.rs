@@ -132,7 +132,7 @@ impl Names {
         format!("{TOKEN}{}", self.tagged())
     }
 
-    /// The keys of the clients that wait in order: their places, and until when they count as alive.
+    /// The keys of the clients that wait in order: their entries, and until when they count as alive.
     /// The locks `a` and `{a}` have queues of their own.
     pub(super) fn queue_keys(&self) -> [String; 2] {
         self.queue_keys_of(self.read_write)

@@ -52,7 +52,7 @@ impl<'a> Call<'a> {
         // For a reader there is no token before the first writer.
         let has_none = !writes(owner) && answer.value == Value::Nil;
         let (mut acquired, sent) = acquired(answer, if has_none { 0 } else { terms.tokens })?;
-        acquired.asks_again_without_place(Some(entry), &news);
+        acquired.asks_again_without_entry(Some(entry), &news);
         Ok((acquired, sent, news))
     }
 

@@ -69,7 +69,8 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
         let progress = waiters.progress();
         let now = clock::now();
         if now >= until {
-            // It came too late, and the place went with it. By the server's clock it may not have ended yet.
+            // The grant came too late, and the client's entry went with it. By the server's clock the grant may not
+            // have ended yet.
             waiters.ask_now(names);
             return release(settles);
         }

@@ -78,7 +78,7 @@ async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job
         Job::Settle(possession) => {
             let heard = handoffs.settle(&router, &possession).await;
             let names = &possession.names;
-            // The place may be there still of a waiter that had the lock, or that has left meanwhile.
+            // The entry of a waiter that had the lock, or that has left meanwhile, may still be there.
             let leaves = names.is_in_order() && (!heard || handoffs.waiters.gives_entry_up(names));
             let leave = || Job::Leave(names.clone(), Some(possession.clone()));
             // The answer to its release is for those who wait still.

@@ -143,16 +143,16 @@ impl Waiters {
             drop(clock::timeout_at(give_up, possession.permit()).await);
         }
         let begun = clock::now();
-        self.give_place_up(names, router, config, give_up).await;
+        self.give_entry_up(names, router, config, give_up).await;
         if self.queues.lock().is_asked_for_still(names) {
             // A request that was sent before this one takes about as long.
             let patience = (4 * (clock::now() - begun)).min(config.fair_grace);
             drop(clock::timeout(patience, self.requests_end(names)).await);
-            self.give_place_up(names, router, config, give_up).await;
+            self.give_entry_up(names, router, config, give_up).await;
         }
     }
 
-    async fn give_place_up(
+    async fn give_entry_up(
         &self,
         names: &Names,
         router: &Router,

@@ -1,5 +1,5 @@
 //! The fair lock: first come, first served over all clients. Nobody barges, a waiter that goes gives
-//! its place up, a client that cannot come is passed over, and a place cannot be lost.
+//! its entry up, a client that cannot come is passed over, and an entry cannot be lost.
 
 use std::sync::Mutex;
 
@@ -26,7 +26,7 @@ fn queue_keys(name: &str) -> [String; 2] {
 }
 
 /// How many clients are in the queue.
-fn places(setup: &Setup, name: &str) -> u64 {
+fn entries(setup: &Setup, name: &str) -> u64 {
     setup.ask_key("ZCARD", &queue_keys(&setup.key(name))[0])
 }
 
@@ -83,12 +83,12 @@ async fn waiter_then<T: Send + 'static>(
     let name = lock.name().to_owned();
     let client = client_of(&lock);
     let task = tokio::spawn(async move { then(lock.lock().await.expect("a turn")) });
-    wait_until("a place in the queue", SOON, || queue(server, &name).contains(&client)).await;
+    wait_until("an entry in the queue", SOON, || queue(server, &name).contains(&client)).await;
     apart().await;
     task
 }
 
-/// Whether that client has a place, and Redis can grant the lock to it.
+/// Whether that client has an entry, and Redis can grant the lock to it.
 fn takes_grants(server: &Server, name: &str, client: &str) -> bool {
     let field = format!("mode:{client}");
     let mode: Option<String> = server.ask(&["HGET", &queue_keys(name)[1], &field]);
@@ -178,10 +178,10 @@ pub(crate) async fn waiters_of_three_clients_are_served_in_the_order_in_which_th
             order.lock().unwrap().push(number);
             release(guard).await;
         }));
-        // The first of each client has a place when Redis knows its client, the others when they
+        // The first of each client has an entry when Redis knows its client, the others when they
         // have run so far as to stand in the wait queue.
         let expected = 3.min(number as u64 + 1);
-        wait_until("a place in the queue", SOON, || places(&setup, "order") == expected).await;
+        wait_until("an entry in the queue", SOON, || entries(&setup, "order") == expected).await;
         apart().await;
     }
     release(holder).await;
@@ -212,19 +212,19 @@ async fn a_call_that_does_not_wait_goes_before_nobody() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_over_gives_its_place_up_and_leaves_nothing() {
+async fn a_wait_that_is_over_gives_its_entry_up_and_leaves_nothing() {
     let (server, [one, other]) = clients().await;
     let guard = fair_hold(&one.fair_lock("over")).await;
     for _ in 0..3 {
         assert!(other.fair_lock("over").try_lock(ms(60), MINUTE).await.unwrap().is_none());
-        wait_until("no place", SOON, || queue(&server, "over").is_empty()).await;
+        wait_until("no entry", SOON, || queue(&server, "over").is_empty()).await;
     }
     release(guard).await;
     nothing_is_left(&server).await;
 }
 
 #[tokio::test]
-async fn a_waiter_that_leaves_others_behind_moves_the_place_of_its_client_back() {
+async fn a_waiter_that_leaves_others_behind_moves_the_entry_of_its_client_back() {
     let (server, [holder, one, other]) = clients().await;
     let guard = fair_hold(&holder.fair_lock("back")).await;
     let first = waiter(&server, one.fair_lock("back")).await;
@@ -237,12 +237,12 @@ async fn a_waiter_that_leaves_others_behind_moves_the_place_of_its_client_back()
 }
 
 #[tokio::test]
-async fn a_client_that_closes_gives_its_places_up() {
+async fn a_client_that_closes_gives_its_entries_up() {
     let (server, [one, other]) = clients().await;
     let guard = fair_hold(&one.fair_lock("closed")).await;
     let lock = other.fair_lock("closed");
     let waiting = tokio::spawn(async move { lock.lock().await.map(drop) });
-    wait_until("a place", SOON, || queue(&server, "closed").len() == 1).await;
+    wait_until("an entry", SOON, || queue(&server, "closed").len() == 1).await;
     soon("closing", other.close()).await;
     assert!(queue(&server, "closed").is_empty());
     assert_eq!(soon("an end", waiting).await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
@@ -258,9 +258,9 @@ async fn a_plain_lock_and_a_fair_one_of_that_name_exclude_each_other() {
     let guard = hold(&plain).await;
     assert!(fair.try_lock_now().await.unwrap().is_none());
     let waiting = call(fair);
-    wait_until("a place", SOON, || places(&setup, "mixed") == 1).await;
+    wait_until("an entry", SOON, || entries(&setup, "mixed") == 1).await;
     release(guard).await;
-    // Nobody tells it: it notices when it refreshes its place.
+    // Nobody tells it: it notices when it refreshes its entry.
     let guard = soon("a refresh", waiting).await.unwrap();
     assert!(plain.try_lock_now().await.unwrap().is_none());
     // The waiter of a plain lock is told.
@@ -313,7 +313,7 @@ async fn something_else(
     apart().await;
     server.ask::<()>(&["SET", key, "data", "PX", "60000"]);
     let third = far.fair_lock(name);
-    // The second finds out when it refreshes its place.
+    // The second finds out when it refreshes its entry.
     for error in [
         third.lock().await.map(drop).unwrap_err(),
         third.try_lock(ms(100), MINUTE).await.map(drop).unwrap_err(),
@@ -373,5 +373,5 @@ pub(crate) async fn many_waiters_that_come_and_give_up_all_have_their_turns(setu
         crate::support::within(MINUTE, "the turns", task).await.unwrap();
     }
     wait_until("a free lock", SOON, || !setup.exists("crowd")).await;
-    wait_until("no place", SOON, || places(&setup, "crowd") == 0).await;
+    wait_until("no entry", SOON, || entries(&setup, "crowd") == 0).await;
 }

@@ -36,7 +36,7 @@ async fn waits_to_write(
 ) -> JoinHandle<FencedWriteGuard> {
     let lock = client.fenced_read_write_lock(NAME);
     let waits = tokio::spawn(async move { lock.write().await.expect("to write") });
-    wait_until("a place", SOON, || !queue().is_empty()).await;
+    wait_until("an entry", SOON, || !queue().is_empty()).await;
     tokio::time::sleep(ms(30)).await;
     waits
 }

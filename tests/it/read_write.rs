@@ -39,7 +39,7 @@ async fn waiter<F: Future<Output: Send> + Send + 'static>(
     let name = lock.name().to_owned();
     let client = lock.owner().rsplit_once(':').expect("an owner").0.to_owned();
     let task = tokio::spawn(call(lock));
-    wait_until("a place", SOON, || queue(server, &name).contains(&client)).await;
+    wait_until("an entry", SOON, || queue(server, &name).contains(&client)).await;
     apart().await;
     task
 }

@@ -40,7 +40,7 @@ fn waits_to_write(client: &LockClient) -> JoinHandle<Result<WriteGuard, Error>> 
 
 /// Waits until so many clients stand in the queue, and a round trip longer.
 async fn queued(setup: &Setup, clients: usize) {
-    wait_until("a place", SOON, || setup.queue(NAME).len() == clients).await;
+    wait_until("an entry", SOON, || setup.queue(NAME).len() == clients).await;
     apart().await;
 }
 
@@ -242,7 +242,7 @@ pub(crate) async fn closing_sends_home_who_waits_to_read_or_to_write(setup: Setu
         assert_eq!(soon("a wait", one).await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
     }
     assert_eq!(soon("a wait", too).await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
-    assert_eq!(setup.queue(NAME), [""; 0], "its place is given up");
+    assert_eq!(setup.queue(NAME), [""; 0], "its entry is given up");
     let refused = client.read_write_lock("alive").read().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Closed);
     reading.unlock().await.expect("a guard outlives its client");

@@ -13,7 +13,7 @@ use crate::prelude::*;
 
 /// In real time, a waiter that was asking just then had the lock anew instead.
 #[tokio::test(start_paused = true)]
-async fn x3_a_hand_off_of_a_lock_that_is_gone_is_lost_for_both_and_leaves_no_place() {
+async fn x3_a_hand_off_of_a_lock_that_is_gone_is_lost_for_both_and_leaves_no_entry() {
     for each_way in [0, 1, 50].map(ms) {
         let redis = redis_at(each_way);
         let client = redis.client();
@@ -222,7 +222,7 @@ impl Waiting<'_> {
         self.scene.ask(&["ZRANGE", "redlatch_queue:{cut}", "0", "-1"])
     }
 
-    /// It has a place, and has said that it hears nothing, but comes.
+    /// It has an entry, and has said that it hears nothing, but comes.
     fn assert_it_comes(&self) {
         let name = name_of(&self.client);
         assert_eq!(self.queue(), std::slice::from_ref(&name));
@@ -249,7 +249,7 @@ impl Waiting<'_> {
 }
 
 #[test]
-fn x2_a_waiter_whose_client_cannot_listen_is_back_in_its_place_in_three_round_trips() {
+fn x2_a_waiter_whose_client_cannot_listen_has_its_entry_back_in_three_round_trips() {
     waits_and_is_cut(async |waiting| {
         // So it has to be on a connection that is there.
         waiting.refuse(true);
@@ -263,7 +263,7 @@ fn x2_a_waiter_whose_client_cannot_listen_is_back_in_its_place_in_three_round_tr
 }
 
 #[test]
-fn x2_a_waiter_whose_client_lost_a_reply_is_back_in_its_place_in_three_round_trips() {
+fn x2_a_waiter_whose_client_lost_a_reply_has_its_entry_back_in_three_round_trips() {
     waits_and_is_cut(async |waiting| {
         let other = waiting.client.lock("other").lock().await.expect("the lock");
         waiting.refuse(true);
@@ -279,7 +279,7 @@ fn x2_a_waiter_whose_client_lost_a_reply_is_back_in_its_place_in_three_round_tri
 #[test]
 fn x2_a_waiter_that_was_dropped_while_its_client_could_not_listen_stands_where_it_stood() {
     waits_and_is_cut(async |waiting| {
-        // A request says how old its call is: one that is late by more has a later place.
+        // A request says how old its call is: one that is late by more has a later entry.
         sleep(ms(1_000)).await;
         waiting.scene.trap(&waiting.machine, Fate::HeldFor(ms(500)));
         waiting.refuse(true);

@@ -389,10 +389,10 @@ fn w28_connections_that_break_as_soon_as_they_are_made_cost_no_lease_that_is_ren
     });
 }
 
-/// Who asks for a lock in order while the memory is full is told to wait, and Redis writes no place for it. It asks again,
+/// Who asks for a lock in order while the memory is full is told to wait, and Redis writes no entry for it. It asks again,
 /// and does not wait for a message that nobody can send it.
 #[test]
-fn who_is_refused_a_place_for_full_memory_asks_again_within_the_grace() {
+fn who_is_refused_an_entry_for_full_memory_asks_again_within_the_grace() {
     let grace = ms(1_000);
     for reads in [false, true] {
         play_with(Duration::from_secs(30), async |way| {
@@ -419,7 +419,7 @@ fn who_is_refused_a_place_for_full_memory_asks_again_within_the_grace() {
                 Either::Left(guard) => guard.unlock().await.unwrap(),
                 Either::Right(guard) => guard.unlock().await.unwrap(),
             }
-            timeout(8 * AWAY, waiting).await.expect("its place is there").unwrap().unwrap();
+            timeout(8 * AWAY, waiting).await.expect("its entry is there").unwrap().unwrap();
             assert!(begun.elapsed() < 2 * grace);
         });
     }

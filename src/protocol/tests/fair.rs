@@ -243,7 +243,7 @@ fn refusal_of(reply: &Value) -> (u64, String) {
 }
 
 #[test]
-fn a_place_is_an_age_and_a_lower_one_moves_it_only_for_a_later_waiter() {
+fn an_entry_is_an_age_and_a_lower_one_moves_it_only_for_a_later_waiter() {
     let mut queue = Queue::new();
     assert!(queue.is_granted("a:1", &NO_ENTRY));
     for (client, seconds) in [("x", 1), ("y", 3), ("z", 2)] {
@@ -272,7 +272,7 @@ fn a_place_is_an_age_and_a_lower_one_moves_it_only_for_a_later_waiter() {
 }
 
 #[test]
-fn a_refresh_says_what_became_of_each_place() {
+fn a_refresh_says_what_became_of_each_entry() {
     let mut queue = Queue::new();
     queue.ask::<()>(&["HSET", "held", "a:1", "1"]);
     for name in ["held", "free", "notified", "evicted"] {

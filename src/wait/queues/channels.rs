@@ -4,7 +4,7 @@
 //! 2. **The first client in that queue listens on the common channel, too.** There Redisson publishes, which does not
 //!    know the queue. Those behind the first would ask in vain. When the first one has the lock, or leaves, the
 //!    next one has its turn, or asks: then it learns that it is the first. One that becomes the first because the
-//!    oldest waiter of another client has left, before others of that one, learns it when it refreshes its place.
+//!    oldest waiter of another client has left, before others of that one, learns it when it refreshes its entry.
 
 use super::*;
 

@@ -3,17 +3,17 @@
 //! In a calm time nobody has it before one that called more than [`apart`](crate::check::Bounds) earlier
 //! and waits still: within a round trip the order is not promised, and a busy machine runs somebody late.
 //! One that Redis granted the lock, whose key was taken away before the call heard of that, has had it then.
-//! One whose process lost a connection meanwhile may have to take its place again: it counts as one that
+//! One whose process lost a connection meanwhile may have to take its entry again: it counts as one that
 //! called then. If the connection was young, its client pauses before it dials (W28): the call counts as one
 //! that was made after the pause, even if the connection broke before the call. One that waited for an
 //! earlier call of its handle counts from when that gave up: a handle waits once. Where the key of a hold is taken
 //! away, those that wait in its client count from when that hold was over for the client: it had the lock, and brings
-//! their place with its next request. A client that closes gives its place up, whatever comes of the request that a call
+//! their entry with its next request. A client that closes gives its entry up, whatever comes of the request that a call
 //! of it has under way.
 //!
 //! Of a read-write lock (H16) readers pass readers, and one that joins those of its client may pass a
 //! writer that came within the time for which their share is open. One that gave up was passed, too, if
-//! that was before its end. A writer that waits behind readers of its own client has its place when the
+//! that was before its end. A writer that waits behind readers of its own client has its entry when the
 //! client's next request brings it: that share and a few round trips after the last of them has the lock.
 
 use crate::check::liveness::{Taken, taken};
@@ -51,7 +51,7 @@ fn of_key(
         let meanwhile = taken_away.iter().filter(|(_, t0, t1)| hold.inv <= *t1 && *t0 <= over);
         unheard_of.extend(meanwhile.map(|(_, t0, _)| (hold, *t0, over)));
     }
-    // Since when a call has to have its place.
+    // Since when a call has to have its entry.
     let since = |call: &Acquire| {
         let resets = &resets[usize::from(call.id.0)];
         let last = resets[..resets.partition_point(|(broke, _)| *broke <= call.ret)].last();
@@ -164,13 +164,13 @@ pub(crate) mod trials {
         check(&history, &Calm::default())
     }
 
-    pub(crate) fn who_lost_a_connection_has_its_place_again_a_while_after_that() {
+    pub(crate) fn who_lost_a_connection_has_its_entry_again_a_while_after_that() {
         assert_eq!(found(&[(400, 0)], 500, 900), []);
         assert_eq!(found(&[(400, 0)], 700, 900).len(), 1);
         assert_eq!(found(&[(1_001, 0)], 500, 900).len(), 1, "it had the lock by then");
     }
 
-    pub(crate) fn who_lost_a_young_connection_has_its_place_a_while_after_the_pause() {
+    pub(crate) fn who_lost_a_young_connection_has_its_entry_a_while_after_the_pause() {
         assert_eq!(found(&[(0, 300)], 500, 900), [], "it broke before the call");
         assert_eq!(found(&[(0, 300)], 700, 900).len(), 1);
         assert_eq!(found(&[(0, 0)], 500, 900).len(), 1, "it was made again at once");
@@ -192,7 +192,7 @@ pub(crate) mod trials {
         assert_eq!(found(Outcome::Done, Some(800)), 1, "it had the lock");
     }
 
-    pub(crate) fn who_closes_gives_its_place_up() {
+    pub(crate) fn who_closes_gives_its_entry_up() {
         let found = |closing: u64| {
             let [mut earlier, mut later] = [held(0, 1_000), held(1, 900).until(910, 911)];
             (earlier.key, earlier.inv, later.key, later.inv) = (FAIR, 0, FAIR, 500 * MS);
@@ -257,7 +257,7 @@ pub(crate) mod trials {
         }
     }
 
-    pub(crate) fn a_writer_behind_its_own_readers_has_its_place_a_while_after_them() {
+    pub(crate) fn a_writer_behind_its_own_readers_has_its_entry_a_while_after_them() {
         let found = |reader_had_it: u64| {
             let mut earlier = held(0, 1_000);
             let mut reader = held(0, reader_had_it).until(reader_had_it + 5, reader_had_it + 6);

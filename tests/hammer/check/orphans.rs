@@ -82,7 +82,7 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
 }
 
 /// Whether a release has granted the lock to a client whose process was killed. It may do that for as long as the
-/// client has its place in the queue, if a connection of it lives on.
+/// client has its entry in the queue, if a connection of it lives on.
 fn is_granted_to_the_dead(sample: &Sample, history: &History) -> bool {
     let dead = history.process_of(sample.owner.0).and_then(|process| history.dead(process));
     sample.owner.1 >= GRANTED && dead.is_some_and(|dead| sample.t1 < dead + TERM + 1_000 * MS)
@@ -196,7 +196,7 @@ pub(crate) mod trials {
         }
     }
 
-    pub(crate) fn a_release_grants_to_the_dead_while_they_have_a_place() {
+    pub(crate) fn a_release_grants_to_the_dead_while_they_have_an_entry() {
         let hold = held(0, 10);
         let mut history = history(vec![hold.clone()]);
         history.processes[0].killed = Some(500 * MS);

@@ -24,7 +24,7 @@ fn entry() {
 async fn waiting_child(server: &Server) -> Child {
     let before = queue(server, "turn").len();
     let child = Child::start("fair::absent_clients::entry", &server.url());
-    wait_until("its place", SOON, || queue(server, "turn").len() == before + 1).await;
+    wait_until("its entry", SOON, || queue(server, "turn").len() == before + 1).await;
     child
 }
 
@@ -47,7 +47,7 @@ async fn a_stopped_client_is_passed_over_after_the_grace_and_stands_where_it_sto
     let last = waiter(&server, one.fair_lock("turn")).await;
     assert_eq!(queue(&server, "turn").len(), 1);
     child.go_on();
-    wait_until("its old place", SOON, || queue(&server, "turn").first() == Some(&first)).await;
+    wait_until("its old entry", SOON, || queue(&server, "turn").first() == Some(&first)).await;
     release(guard).await;
     child.hear_that("held");
     assert!(!last.is_finished());

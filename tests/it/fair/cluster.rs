@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn places_at_a_shard_that_hangs_cost_no_place_at_the_others() {
+async fn entries_at_a_shard_that_hangs_cost_no_entry_at_the_others() {
     let cluster = Cluster::start_with(0, &["--cluster-require-full-coverage", "no"]);
     let connect = || LockClient::builder().cluster(cluster.urls()).connect();
     let (one, other) = (connect().await.unwrap(), connect().await.unwrap());
@@ -15,8 +15,8 @@ async fn places_at_a_shard_that_hangs_cost_no_place_at_the_others() {
     for name in hanging.iter().chain([&healthy]) {
         guards.push(fair_hold(&one.fair_lock(name)).await);
         waiters.push(call(other.fair_lock(name)));
-        let places = || cluster.ask_at::<u64>(name, &["ZCARD", &queue_keys(name)[0]]);
-        wait_until("a place in the queue", SOON, || places() == 1).await;
+        let entries = || cluster.ask_at::<u64>(name, &["ZCARD", &queue_keys(name)[0]]);
+        wait_until("an entry in the queue", SOON, || entries() == 1).await;
     }
     let client = client_of(&other.fair_lock(&healthy));
     let [_, waiting] = queue_keys(&healthy);
@@ -24,7 +24,7 @@ async fn places_at_a_shard_that_hangs_cost_no_place_at_the_others() {
     cluster.pause_node(0);
     for _ in 0..2 {
         let before = term();
-        wait_until("a refresh of the place", ms(5_500), || term() > before).await;
+        wait_until("a refresh of the entry", ms(5_500), || term() > before).await;
     }
     cluster.nodes()[0].resume();
     for (guard, waiter) in guards.into_iter().zip(waiters) {

@@ -73,13 +73,13 @@ async fn tokens_grow_in_the_order_of_the_turns_of_two_clients() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_awaited_its_hand_off_leaves_no_place() {
+async fn a_waiter_that_awaited_its_hand_off_leaves_no_entry() {
     let server = Server::start();
     let one = connect(&server).await;
     let holder = fenced_hold(&one.fenced_fair_lock("awaits")).await;
     let lock = one.fenced_fair_lock("awaits");
     let waiting = tokio::spawn(async move { lock.lock().await });
-    wait_until("a place", SOON, || queue(&server, "awaits").len() == 1).await;
+    wait_until("an entry", SOON, || queue(&server, "awaits").len() == 1).await;
     apart().await;
     open(holder).await;
     let guard = soon("the hand-off", waiting).await.unwrap().unwrap();
@@ -127,8 +127,8 @@ async fn in_a_cluster_the_token_is_in_the_slot_of_the_queue() {
         let turns = Turns::default();
         let waits = waiter(other.fenced_fair_lock(&name), 0, &turns);
         if !name.contains('{') {
-            let places = || cluster.ask_at::<u64>(&name, &["ZCARD", &queue_keys(&name)[0]]);
-            wait_until("a place", SOON, || places() == 1).await;
+            let entries = || cluster.ask_at::<u64>(&name, &["ZCARD", &queue_keys(&name)[0]]);
+            wait_until("an entry", SOON, || entries() == 1).await;
         }
         let first = open(holder).await;
         soon("a turn", waits).await.unwrap();

@@ -43,7 +43,7 @@ async fn a_first_try_that_is_not_polled_again_keeps_the_lock_from_nobody_for_lon
         let lock = one.fair_lock("polled");
         let mut never = pin!(lock.lock());
         begin(never.as_mut()).await;
-        wait_until("its place", SOON, || queue(&server, "polled").len() == 1).await;
+        wait_until("its entry", SOON, || queue(&server, "polled").len() == 1).await;
         apart().await;
         let mut waiting = vec![waiter(&server, one.fair_lock("polled")).await];
         if others {
@@ -63,7 +63,7 @@ async fn a_first_try_that_is_not_polled_again_keeps_the_lock_from_nobody_for_lon
 }
 
 #[tokio::test]
-async fn a_grant_to_a_first_try_has_the_next_waiter_ask_for_a_place() {
+async fn a_grant_to_a_first_try_has_the_next_waiter_ask_for_an_entry() {
     let far = Far::new().await;
     // So that the connection is there.
     release(fair_hold(&far.client.fair_lock("first")).await).await;
@@ -81,7 +81,7 @@ async fn a_grant_to_a_first_try_has_the_next_waiter_ask_for_a_place() {
 }
 
 #[tokio::test]
-async fn a_nested_call_has_nothing_to_do_with_the_place_of_a_waiter() {
+async fn a_nested_call_has_nothing_to_do_with_the_entry_of_a_waiter() {
     let server = Server::start();
     let client = connect(&server).await;
     let lock = client.fair_lock("nested");

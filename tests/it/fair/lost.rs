@@ -29,8 +29,8 @@ async fn the_order_outlives_the_queue_and_all_data() {
         }
         server.ask::<()>(&["EXEC"]);
         assert!(queue(&server, "order").is_empty());
-        // They refresh their places, and hear that they have none.
-        wait_until("the old places", SOON, || queue(&server, "order") == expected).await;
+        // They refresh their entries, and hear that they have none.
+        wait_until("the old entries", SOON, || queue(&server, "order") == expected).await;
         if all {
             assert!(clients[0].fair_lock("order").force_unlock().await.unwrap());
             drop(guard);
@@ -65,7 +65,7 @@ async fn an_acquire_or_a_release_whose_reply_was_lost_counts_once() {
 }
 
 #[tokio::test]
-async fn a_release_brings_the_place_of_a_call_whose_first_request_is_on_its_way() {
+async fn a_release_brings_the_entry_of_a_call_whose_first_request_is_on_its_way() {
     for stays in [false, true] {
         let Far { server, proxy, client: far } = Far::new().await;
         let other = connect(&server).await;
@@ -81,7 +81,7 @@ async fn a_release_brings_the_place_of_a_call_whose_first_request_is_on_its_way(
         }
         // The client's thread releases it, over a connection of its own.
         drop(guard);
-        wait_until("both places", SOON, || queue(&server, "way").len() == 2).await;
+        wait_until("both entries", SOON, || queue(&server, "way").len() == 2).await;
         assert_eq!(queue(&server, "way")[0], client_of(&lock));
         wait_until("a free lock", SOON, || !server.exists("way")).await;
         proxy.let_go();
@@ -90,7 +90,7 @@ async fn a_release_brings_the_place_of_a_call_whose_first_request_is_on_its_way(
 }
 
 #[tokio::test]
-async fn a_release_that_is_late_leaves_no_place_of_a_waiter_that_has_left() {
+async fn a_release_that_is_late_leaves_no_entry_of_a_waiter_that_has_left() {
     let Far { server, proxy, client: far } = Far::new().await;
     let other = connect(&server).await;
     let guard = fair_hold(&far.fair_lock("late")).await;
@@ -100,15 +100,15 @@ async fn a_release_that_is_late_leaves_no_place_of_a_waiter_that_has_left() {
     proxy.plan("EVALSHA", 1, Fault::HoldBack);
     let released = tokio::spawn(release(guard));
     wait_until("a release on its way", SOON, || proxy.held() == 1).await;
-    // The client's thread gives its place up, over a connection of its own.
+    // The client's thread gives its entry up, over a connection of its own.
     for waiting in [younger, older] {
         waiting.abort();
         assert!(waiting.await.unwrap_err().is_cancelled());
     }
-    wait_until("no place", SOON, || queue(&server, "late").is_empty()).await;
+    wait_until("no entry", SOON, || queue(&server, "late").is_empty()).await;
     proxy.let_go();
     soon("an answer", released).await.unwrap();
-    wait_until("no place still", ms(500), || queue(&server, "late").is_empty()).await;
+    wait_until("no entry still", ms(500), || queue(&server, "late").is_empty()).await;
     assert!(other.fair_lock("late").try_lock_now().await.unwrap().is_some());
     nothing_is_left(&server).await;
 }
@@ -132,11 +132,11 @@ async fn a_hand_off_that_is_sent_again_says_how_old_the_next_waiter_is_by_then()
     let younger = waiter(&server, other.fair_lock("again")).await;
     tokio::time::sleep(ms(200)).await;
     assert!(proxy.cut_all() > 0);
-    let places = || queue(&server, "again");
-    wait_until("both places", SOON, || places().len() == 2).await;
+    let entries = || queue(&server, "again");
+    wait_until("both entries", SOON, || entries().len() == 2).await;
     let until = Instant::now() + ms(300);
     while Instant::now() < until {
-        assert_ne!(places().first(), Some(&client_of(&other.fair_lock("again"))));
+        assert_ne!(entries().first(), Some(&client_of(&other.fair_lock("again"))));
         tokio::time::sleep(ms(1)).await;
     }
     release(guard).await;
@@ -144,7 +144,7 @@ async fn a_hand_off_that_is_sent_again_says_how_old_the_next_waiter_is_by_then()
 }
 
 #[tokio::test]
-async fn a_place_whose_request_was_lost_is_as_old_as_its_call() {
+async fn an_entry_whose_request_was_lost_is_as_old_as_its_call() {
     // Or its answer: then the request is executed twice.
     for fault in [Fault::BlackHole, Fault::Mute] {
         let Far { server, proxy, client: far } = Far::new().await;
@@ -158,8 +158,8 @@ async fn a_place_whose_request_was_lost_is_as_old_as_its_call() {
         let sent = proxy.sent("EVALSHA");
         let clients = [far, other].map(|client| client_of(&client.fair_lock("old")));
         assert!(proxy.cut_all() > 0);
-        // At once: a request of later would move its place.
-        wait_until("both places", SOON, || queue(&server, "old").len() == 2).await;
+        // At once: a request of later would move its entry.
+        wait_until("both entries", SOON, || queue(&server, "old").len() == 2).await;
         assert_eq!(queue(&server, "old"), clients, "{fault:?}");
         wait_until("the second sending", SOON, || proxy.sent("EVALSHA") > sent).await;
         proxy.settled(ms(200)).await;
@@ -181,25 +181,25 @@ async fn calls_of_a_client_have_their_turns_as_they_came_whichever_answer_is_fir
 }
 
 #[tokio::test]
-async fn a_first_request_takes_a_place_and_a_call_dropped_meanwhile_gives_it_up() {
+async fn a_first_request_takes_an_entry_and_a_call_dropped_meanwhile_gives_it_up() {
     let Far { server, proxy, client: far } = Far::new().await;
     let one = connect(&server).await;
     let guard = fair_hold(&one.fair_lock("first")).await;
     proxy.plan("EVALSHA", 1, Fault::Mute);
     let lock = far.fair_lock("first");
     let dropped = tokio::spawn(async move { lock.lock().await.map(drop) });
-    wait_until("a place", SOON, || queue(&server, "first").len() == 1).await;
+    wait_until("an entry", SOON, || queue(&server, "first").len() == 1).await;
     assert_eq!(server.ask::<Vec<String>>(&["PUBSUB", "CHANNELS", "*{first}*"]).len(), 0);
     dropped.abort();
     assert!(dropped.await.unwrap_err().is_cancelled());
     assert!(proxy.cut_all() > 0);
-    wait_until("no place", SOON, || queue(&server, "first").is_empty()).await;
+    wait_until("no entry", SOON, || queue(&server, "first").is_empty()).await;
     release(guard).await;
     nothing_is_left(&server).await;
 }
 
 #[tokio::test]
-async fn the_second_waiter_of_a_client_has_a_place_while_the_first_holds_the_lock() {
+async fn the_second_waiter_of_a_client_has_an_entry_while_the_first_holds_the_lock() {
     let (server, [one, other]) = clients().await;
     let guard = fair_hold(&one.fair_lock("place")).await;
     let client = client_of(&one.fair_lock("place"));
@@ -209,7 +209,7 @@ async fn the_second_waiter_of_a_client_has_a_place_while_the_first_holds_the_loc
     let third = waiter(&server, other.fair_lock("place")).await;
     release(guard).await;
     let guard = soon("the first", first).await.unwrap();
-    wait_until("its place", SOON, || queue(&server, "place").first() == Some(&client)).await;
+    wait_until("its entry", SOON, || queue(&server, "place").first() == Some(&client)).await;
     // So that it is the next when the lock goes without a release of its client, too.
     assert!(other.fair_lock("place").force_unlock().await.unwrap());
     let next = soon("the second", second).await.unwrap();

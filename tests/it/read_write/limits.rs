@@ -63,7 +63,7 @@ async fn a_full_memory_keeps_no_read_write_lock() {
     wait_until("all readers have gone", SOON, || !server.exists("a")).await;
     nested.unlock().await.unwrap();
     writing.unlock().await.unwrap();
-    let guard = soon("one that has a place", waits).await.unwrap();
+    let guard = soon("one that has an entry", waits).await.unwrap();
     guard.unlock().await.unwrap();
     wait_until("nothing is left", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0).await;
 }

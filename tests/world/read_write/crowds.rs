@@ -201,10 +201,10 @@ async fn a_reader_that_was_let_in_and_goes_on_late_is_renewed_from_then_on() {
     }
 }
 
-/// The writer behind readers of its client that come in together has its place in Redis within a round
+/// The writer behind readers of its client that come in together has its entry in Redis within a round
 /// trip: no reader of another client that comes later passes it, although others read.
 #[tokio::test(start_paused = true)]
-async fn a_writer_behind_readers_that_were_let_in_keeps_its_place() {
+async fn a_writer_behind_readers_that_were_let_in_keeps_its_entry() {
     for each_way in [1, 50].map(ms) {
         for (readers, late) in [(1, false), (2, false), (5, false), (2, true), (5, true)] {
             let redis = redis_at(each_way);

@@ -20,7 +20,7 @@ fn a_client_that_has_the_lock_is_told_how_old_the_oldest_waiter_elsewhere_is() {
         seconds(&reply[1])
     };
     assert_eq!(prolong(&mut queue), None);
-    assert!(queue.order().is_empty(), "the place of a waiter that has the lock");
+    assert!(queue.order().is_empty(), "the entry of a waiter that has the lock");
     queue.acquire("x:1", &since("x", 4));
     queue.acquire("y:1", &since("y", 6));
     let Value::Array(refusal) = queue.acquire("a:3", &since("a", 9)) else { panic!("no refusal") };
@@ -38,7 +38,7 @@ fn a_client_that_has_the_lock_is_told_how_old_the_oldest_waiter_elsewhere_is() {
 }
 
 #[test]
-fn a_lease_that_ends_sooner_is_told_and_the_place_is_that_of_the_next_waiter() {
+fn a_lease_that_ends_sooner_is_told_and_the_entry_is_that_of_the_next_waiter() {
     let mut queue = Queue::new();
     assert!(queue.is_granted("a:1", &NO_ENTRY));
     for (client, seconds) in [("x", 4), ("y", 3), ("z", 2)] {

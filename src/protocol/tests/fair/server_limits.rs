@@ -23,7 +23,7 @@ fn a_release_and_a_leave_work_with_memory_full() {
 }
 
 #[test]
-fn with_memory_full_a_waiter_is_refused_without_a_place_and_has_the_lock_when_it_has_one() {
+fn with_memory_full_a_waiter_is_refused_without_an_entry_and_has_the_lock_when_it_has_one() {
     let mut queue = Queue::new();
     assert!(queue.is_granted("a:1", &NO_ENTRY));
     queue.acquire("x:1", &since("x", 1));
@@ -48,7 +48,7 @@ fn with_memory_full_a_client_that_is_notified_has_the_lock() {
     assert_eq!(queue.notified().as_deref(), Some("x"));
     queue.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
     let refused = queue.acquire("y:1", &since("y", 2));
-    assert!(matches!(refused, Value::ServerError(_)), "without a place: {refused:?}");
+    assert!(matches!(refused, Value::ServerError(_)), "without an entry: {refused:?}");
     assert!(queue.is_granted("x:1", &since("x", 1)));
     assert_eq!(queue.ask::<Vec<String>>(&["HKEYS", LOCK]), ["x:1"]);
     assert!(queue.order().is_empty());

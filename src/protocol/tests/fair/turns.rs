@@ -19,7 +19,7 @@ fn a_release_tells_the_next_and_when_the_second_has_to_look() {
     // Once more: the field is gone, and another owner's is there.
     assert_eq!(queue.release("a:1", "a", None), said(Loss::TakenOver));
     assert_eq!(queue.hears(y), None);
-    // Nobody else has it now, with a place or without.
+    // Nobody else has it now, with an entry or without.
     let (left, holder) = refusal_of(&queue.acquire("z:1", &since("z", 2)));
     assert!((1..=GRACE).contains(&left) && holder == grant, "{left} {holder}");
     refusal_of(&queue.acquire("b:1", &NO_ENTRY));
@@ -98,7 +98,7 @@ fn where_subscribers_are_not_counted_the_next_client_is_told_and_asks() {
     assert_eq!(queue.hears(x).as_deref(), Some("0"));
     assert_eq!(queue.hears(y), Some((GRACE + 1).to_string()));
     assert_eq!((queue.ask::<u32>(&["EXISTS", LOCK]), queue.notified().as_deref()), (0, Some("x")));
-    // Nobody else has it now, with a place or without.
+    // Nobody else has it now, with an entry or without.
     for (owner, entry) in [("y:1", since("y", 2)), ("b:1", NO_ENTRY)] {
         let (left, holder) = refusal_of(&queue.acquire(owner, &entry));
         assert!((1..=GRACE).contains(&left) && holder.is_empty(), "{left} {holder}");
@@ -113,7 +113,7 @@ fn where_subscribers_are_not_counted_the_next_client_is_told_and_asks() {
 }
 
 #[test]
-fn a_client_that_asks_is_told_whichever_request_brought_its_place_and_leaves_nothing() {
+fn a_client_that_asks_is_told_whichever_request_brought_its_entry_and_leaves_nothing() {
     let mut queue = Queue::new();
     let asks = Entry { mode: "notify", ..since("a", 0) };
     assert!(queue.is_granted("a:1", &asks));

@@ -379,7 +379,7 @@ fn news_that_came_late_are_news_of_then() {
 }
 
 #[test]
-fn a_request_ahead_of_a_hand_off_brings_the_place_of_who_is_behind() {
+fn a_request_ahead_of_a_hand_off_brings_the_entry_of_who_is_behind() {
     let mut world = World::new();
     let (first, second) = (world.join(1), world.join(2));
     assert_eq!(world.oldest(), Ok(first));

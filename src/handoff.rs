@@ -167,8 +167,8 @@ impl Handoffs {
                 }
                 break true;
             };
-            call.patience = self.patience(router, possession, left);
-            call.deadline = asked + call.patience;
+            call.answer_timeout = self.answer_timeout(router, possession, left);
+            call.deadline = asked + call.answer_timeout;
             let heard = match self.prolong(&mut call, possession, prolong).await {
                 Ok(Ok(prolonged)) => {
                     tries = Tries::default();
@@ -213,7 +213,7 @@ impl Handoffs {
         let (since, many) = *tries.unanswered.get_or_insert((asked, prolong.confirms));
         let is_unavailable = error.kind() == ErrorKind::Unavailable;
         // Else the next try may tell those who wait for it, in their time.
-        if call.patience == timeout || !is_unavailable || now >= since + timeout {
+        if call.answer_timeout == timeout || !is_unavailable || now >= since + timeout {
             tries.unanswered = None;
             self.failed(possession, many, error);
         }
@@ -233,7 +233,7 @@ impl Handoffs {
 
     /// How long Redis may take to hear of a possession that has so much of its lease left: a third of that, so that
     /// another connection can tell it in time. If to make that one takes longer, there is no other way.
-    fn patience(&self, router: &Router, possession: &Possession, left: Duration) -> Duration {
+    fn answer_timeout(&self, router: &Router, possession: &Possession, left: Duration) -> Duration {
         let (third, longest) = (left / 3, self.config.command_timeout);
         let is_far = router.dial_time(possession.names.key()) >= third;
         if is_far { longest } else { longest.min(third) }

@@ -110,12 +110,12 @@ pub(crate) struct Call<'a> {
     pub(crate) deadline: Instant,
     /// How long an answer may take: that a connection leaves a request unanswered for so long shows
     /// that it is silent.
-    pub(crate) patience: Duration,
+    pub(crate) answer_timeout: Duration,
 }
 
 impl<'a> Call<'a> {
     pub(crate) fn new(router: &'a Router, deadline: Instant) -> Self {
-        Self { router, connection: None, deadline, patience: router.patience() }
+        Self { router, connection: None, deadline, answer_timeout: router.answer_timeout() }
     }
 
     /// Nothing more is sent behind what has no answer here: its owners go on over other connections. So
@@ -287,7 +287,7 @@ impl<'a> Call<'a> {
         }
         let mut request = Request {
             key: first.map(Names::key),
-            divisible: locks.len() > 1,
+            multi_key: locks.len() > 1,
             ..self.request(Some(script), cmd, "a batch of renewals")
         };
         renewed(self.router.call(&mut self.connection, &mut request).await?, locks.len())
@@ -353,18 +353,18 @@ impl<'a> Call<'a> {
     fn request<'r>(&self, script: Option<&'static Script>, cmd: Cmd, key: &'r str) -> Request<'r> {
         Request {
             cmd,
-            make: None,
+            rebuild: None,
             script,
             operation: operation(script),
             batch: None,
             counts: true,
             key: Some(key),
             publishes_on: None,
-            divisible: false,
-            once: false,
+            multi_key: false,
+            at_most_once: false,
             what: key,
             deadline: self.deadline,
-            patience: self.patience,
+            answer_timeout: self.answer_timeout,
         }
     }
 

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::host::HashMap;
 use crate::protocol::Names;
 use crate::sweep::Sweep;
-use crate::transport::Server;
+use crate::transport::ServerEpoch;
 
 /// Longer than any replica lags behind before it is promoted.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
@@ -40,7 +40,7 @@ struct State {
 struct LastRelease {
     names: Arc<Names>,
     at: Instant,
-    server: Server,
+    server: ServerEpoch,
     /// The server's time of the last grant that Redis made by itself and that this client has released; zero if there
     /// was none.
     granted: u64,
@@ -53,7 +53,7 @@ impl ReleasedNames {
         &self,
         names: &Arc<Names>,
         granted: Option<u64>,
-        server: Server,
+        server: ServerEpoch,
         now: Instant,
     ) {
         let granted = granted.unwrap_or_default();
@@ -89,7 +89,7 @@ impl ReleasedNames {
     /// call of this.
     pub(crate) fn moved(
         &self,
-        server_of: impl Fn(&str) -> Server,
+        server_of: impl Fn(&str) -> ServerEpoch,
         now: Instant,
     ) -> Vec<Arc<Names>> {
         let mut state = self.state.lock();
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn w26_a_name_is_looked_at_once_for_each_change_of_its_server() {
         let (released, now) = (ReleasedNames::default(), clock::now());
-        let [old, new] = [Server::numbered(1), Server::numbered(2)];
+        let [old, new] = [ServerEpoch::numbered(1), ServerEpoch::numbered(2)];
         released.note(&names("a"), None, old, now);
         released.note(&names("b"), None, new, now);
         released.note(&names("a"), None, old, now);
@@ -138,7 +138,7 @@ mod tests {
     fn w26_it_knows_the_last_grant_of_redis_itself_that_was_released() {
         let (released, now) = (ReleasedNames::default(), clock::now());
         let noted = |granted, name| {
-            released.note(&names(name), granted, Server::numbered(1), now);
+            released.note(&names(name), granted, ServerEpoch::numbered(1), now);
             released.granted_until(&names("a"))
         };
         assert_eq!(released.granted_until(&names("a")), 0);
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn names_do_not_pile_up() {
         let (released, now) = (ReleasedNames::default(), clock::now());
-        let server = Server::numbered(1);
+        let server = ServerEpoch::numbered(1);
         for number in 0..MAX_NAMES + 10 {
             released.note(&names(&number.to_string()), None, server, now);
         }

@@ -4,7 +4,7 @@
 //! gets one connection of its own to each server. The client's own thread is such a runtime, too.
 //! Its connections, and those of the runtime that connects the client, are made at `connect`; those
 //! of any other runtime on first use. A connection that breaks is made again at once (see
-//! [`keeping`]). So a runtime whose threads are blocked, or which has ended, delays no other
+//! [`supervisor`]). So a runtime whose threads are blocked, or which has ended, delays no other
 //! runtime's commands: renewals, releases of dropped guards and incoming messages never wait behind
 //! a user's code or a user's flood of commands. (The undo of a call that was dropped half-way goes
 //! behind that call, on its runtime's connection, for a command timeout at most.) An uncontended
@@ -23,9 +23,8 @@ use std::fmt::Display;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use redis::{Cmd, Script, Value};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::UnboundedSender;
 
 use crate::clock;
 use crate::error::Error;
@@ -38,7 +37,6 @@ mod connect;
 mod connection;
 mod error_class;
 mod failure;
-mod keeping;
 mod node;
 mod reading;
 mod replicas;
@@ -46,6 +44,7 @@ mod request;
 mod retry;
 mod rewrite;
 mod subscriptions;
+mod supervisor;
 mod topology;
 mod version;
 
@@ -57,9 +56,10 @@ use failure::{bad_address, is_unknown_host};
 pub(crate) use node::{Node, Purpose};
 pub(crate) use rewrite::Rewrite;
 pub(crate) use subscriptions::{Channels, Subscribed, unconfirmed};
-pub(crate) use topology::Server;
+pub(crate) use topology::ServerEpoch;
 use topology::Topology;
 pub(crate) use topology::endpoint::Endpoint;
+use topology::retired::RetiredServers;
 
 /// What a connection reports without a request.
 #[derive(Debug)]
@@ -80,16 +80,15 @@ pub(crate) struct Router {
     dialer: Arc<Dialer>,
     /// The purposes of the connections of a calling runtime.
     for_callers: Vec<Purpose>,
-    /// Servers that are out of use, and at which connections may be stale.
-    left: (UnboundedSender<redis::Client>, Mutex<Option<UnboundedReceiver<redis::Client>>>),
+    retired: RetiredServers,
     pub(crate) events: Arc<Events>,
 }
 
 /// A command, and how to send it.
 pub(crate) struct Request<'a> {
     pub(crate) cmd: Cmd,
-    /// Makes the command for each sending, if it says for how long somebody has waited.
-    pub(crate) make: Option<Box<dyn Fn() -> Cmd + Send + Sync + 'a>>,
+    /// Builds the command anew for each sending, if it says for how long a caller has waited.
+    pub(crate) rebuild: Option<Box<dyn Fn() -> Cmd + Send + Sync + 'a>>,
     /// The script that it calls, for a server that does not know it.
     pub(crate) script: Option<&'static Script>,
     /// What it asks for, as the client exports it.
@@ -100,17 +99,17 @@ pub(crate) struct Request<'a> {
     pub(crate) counts: bool,
     /// The key whose server it goes to; `None` for any server.
     pub(crate) key: Option<&'a str>,
-    /// Whether it has several independent keys.
-    pub(crate) divisible: bool,
-    /// Whether it is not sent again once Redis may have executed it.
-    pub(crate) once: bool,
+    /// Whether it has several keys that do not belong to one lock.
+    pub(crate) multi_key: bool,
+    /// Whether the client never sends it again once Redis may have executed it.
+    pub(crate) at_most_once: bool,
     /// The channel on which it may publish a message.
     pub(crate) publishes_on: Option<&'a str>,
     /// What an error names as its subject.
     pub(crate) what: &'a str,
     pub(crate) deadline: Instant,
-    /// How long an answer may take.
-    pub(crate) patience: Duration,
+    /// How long an answer may take, before the connection counts as silent.
+    pub(crate) answer_timeout: Duration,
 }
 
 impl Request<'_> {
@@ -133,7 +132,7 @@ pub(crate) struct Answer {
 
 impl Router {
     /// Checks the addresses, with no I/O. `pushes` receives what connections report. Each server
-    /// gets the scripts, and may take the patience of `times` for each answer. `replicas` says that callers wait
+    /// gets the scripts, and may take `times.answer_timeout` for each answer. `replicas` says that callers wait
     /// for replicas, and `name` is what the servers call the connections.
     pub(crate) fn new(
         endpoint: Endpoint,
@@ -144,9 +143,8 @@ impl Router {
         events: Arc<Events>,
         name: String,
     ) -> Result<Arc<Self>, Error> {
-        let topology = Topology::new(endpoint, times.patience)?;
-        let (left, servers_left) = unbounded_channel();
-        let left = (left, Mutex::new(Some(servers_left)));
+        let topology = Topology::new(endpoint, times.answer_timeout)?;
+        let retired = RetiredServers::default();
         let dialer = Arc::new(Dialer::new(scripts, pushes, times, name));
         let mut for_callers = vec![Purpose::Commands];
         if replicas {
@@ -154,13 +152,13 @@ impl Router {
         }
         Ok(Arc::new_cyclic(|me| {
             let me = me.clone();
-            Self { me, topology, dialer, for_callers, left, events }
+            Self { me, topology, dialer, for_callers, retired, events }
         }))
     }
 
     /// How long an answer may take, unless a request says otherwise.
-    pub(crate) fn patience(&self) -> Duration {
-        self.dialer.patience
+    pub(crate) fn answer_timeout(&self) -> Duration {
+        self.dialer.answer_timeout
     }
 
     /// Drops a connection (invariant 2), with its subscriptions.
@@ -169,7 +167,7 @@ impl Router {
         self.forget(connection.number());
     }
 
-    /// The same, by its number.
+    /// Drops the connection of that number, with its subscriptions.
     pub(crate) fn forget(&self, number: u64) {
         if self.nodes().iter().any(|node| node.forget(number).is_some()) {
             self.was_cut(number);

@@ -35,7 +35,7 @@ use crate::loss::Losses;
 use crate::possession::{FoundBy, Possession, Renewal};
 use crate::protocol::{Call, Renewed};
 use crate::sync::Mutex;
-use crate::transport::{Router, Server};
+use crate::transport::{Router, ServerEpoch};
 
 mod schedule;
 use schedule::Schedule;
@@ -67,7 +67,7 @@ pub(crate) struct Watchdog {
     /// How long the watchdog waits for more locks to be due: one batch instead of many.
     linger: Duration,
     /// How long a renewal may go unanswered before it is tried again.
-    patience: Duration,
+    answer_timeout: Duration,
     /// For how long a lock is renewed.
     max_hold: Duration,
 }
@@ -100,7 +100,7 @@ impl Watchdog {
             period,
             early: period / 10,
             linger: period / 100,
-            patience: config.command_timeout.min(period),
+            answer_timeout: config.command_timeout.min(period),
             max_hold: config.max_hold,
         }
     }
@@ -121,9 +121,9 @@ impl Watchdog {
 
     /// Renews until it is dropped.
     pub(crate) async fn keep_renewed(self: &Arc<Self>, router: &Arc<Router>) {
-        let mut permits: HashMap<Server, Arc<Semaphore>> = HashMap::default();
+        let mut permits: HashMap<ServerEpoch, Arc<Semaphore>> = HashMap::default();
         loop {
-            let mut by_server: BTreeMap<Server, Vec<Entry>> = BTreeMap::new();
+            let mut by_server: BTreeMap<ServerEpoch, Vec<Entry>> = BTreeMap::new();
             for entry in self.batch().await {
                 by_server.entry(router.server_of(entry.key())).or_default().push(entry);
             }
@@ -237,7 +237,7 @@ impl Watchdog {
         let possessions = batch.iter().map(|entry| &entry.possession);
         let locks: Vec<_> = possessions.map(|one| (&*one.names, &*one.id)).collect();
         let mut call = Call::new(router, self.give_up(router, &batch));
-        call.patience = self.patience;
+        call.answer_timeout = self.answer_timeout;
         let answer = call.renew(&locks, self.lease).await;
         let now = clock::now();
         match answer {
@@ -268,7 +268,7 @@ impl Watchdog {
 
     /// Until when the watchdog waits for an answer (invariant 1).
     fn give_up(&self, router: &Router, batch: &[Entry]) -> Instant {
-        let soon = clock::now() + self.patience;
+        let soon = clock::now() + self.answer_timeout;
         match batch.iter().max_by_key(|entry| entry.until) {
             Some(last) if router.dial_time(last.key()) > self.period => last.until.max(soon),
             _ => soon,

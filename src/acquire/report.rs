@@ -52,7 +52,7 @@ impl<Q> Acquisition<'_, Q> {
         let (router, events, owner) =
             (engine.router.clone(), engine.events.clone(), owner.to_owned());
         let warn = async move {
-            let call = Call::new(&router, clock::now() + router.patience());
+            let call = Call::new(&router, clock::now() + router.answer_timeout());
             if let Some(Peer { host, pid, label }) = call.whereabouts(&names, &client).await {
                 (holder.label, holder.host, holder.pid) = (label, Some(host), Some(pid));
             }

@@ -26,8 +26,8 @@ pub(super) async fn warn_of_eviction(mut call: Call<'_>) -> bool {
 }
 
 /// With the request for that the thread connects.
-pub(super) async fn connect_and_warn(router: &Router, patience: Duration) {
-    while !warn_of_eviction(Call::new(router, clock::now() + patience)).await {
-        clock::sleep(patience).await;
+pub(super) async fn connect_and_warn(router: &Router, answer_timeout: Duration) {
+    while !warn_of_eviction(Call::new(router, clock::now() + answer_timeout)).await {
+        clock::sleep(answer_timeout).await;
     }
 }

@@ -82,7 +82,7 @@ impl Call<'_> {
         execution: Execution,
     ) -> Result<Result<Vec<Value>, Loss>, Error> {
         let request = self.request(Some(&SCRIPTS.execute), execution.cmd, names.key());
-        let mut request = Request { once: true, ..request };
+        let mut request = Request { at_most_once: true, ..request };
         let mut replies = match self.router.call(&mut self.connection, &mut request).await?.value {
             Value::Array(replies) => replies,
             other => {

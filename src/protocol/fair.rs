@@ -159,7 +159,7 @@ impl<'a> Call<'a> {
     {
         // A lazy client knows the channels of a cluster only when it sends its first request.
         let (router, more) = (self.router, Vec::from_iter(more));
-        let make = move || {
+        let rebuild = move || {
             let [queue, waiting] = names.queue_keys();
             let keys = [names.key(), &queue, &waiting].into_iter();
             let keys = keys.chain(more.iter().map(String::as_str));
@@ -171,7 +171,7 @@ impl<'a> Call<'a> {
         let request = self.request(Some(script), Cmd::new(), names.key());
         // A request that asks publishes nothing at the source: its client may listen there, and would ask again.
         let publishes_on = frees(script).then(|| names.common_channel());
-        Request { make: Some(Box::new(make)), publishes_on, ..request }
+        Request { rebuild: Some(Box::new(rebuild)), publishes_on, ..request }
     }
 
     /// Gives this client's entry in the queue up. `last` is the ticket of the last waiter that has left.

@@ -151,7 +151,8 @@ impl Survey {
             };
             let owes = std::mem::take(&mut self.owes);
             self.not_before = Some(
-                clock::now() + owes.saturating_mul(SERVER_TIME_DIVISOR - 1).min(router.patience()),
+                clock::now()
+                    + owes.saturating_mul(SERVER_TIME_DIVISOR - 1).min(router.answer_timeout()),
             );
             if !page.locks.is_empty() {
                 return Some(Ok(page));
@@ -161,7 +162,7 @@ impl Survey {
 
     /// The locks among the next keys, if any; `None` at the end.
     async fn page(&mut self, router: &Router) -> Result<Option<Seen>, Error> {
-        let deadline = clock::now() + router.patience();
+        let deadline = clock::now() + router.answer_timeout();
         if self.servers.is_none() {
             self.servers = Some(router.primaries(deadline).await?.into());
         }

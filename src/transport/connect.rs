@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::error_class::{ErrorClass, classify, is_fatal};
 use super::failure::{refused, unavailable};
-use super::keeping::DialError;
+use super::supervisor::DialError;
 use super::topology::Topology;
 use super::topology::cluster::NEXT_NODE_DELAY;
 use super::{Channels, Purpose, Router};
@@ -27,7 +27,7 @@ const DIAL_ROUND_TRIPS: u32 = 6;
 impl Router {
     /// Tries once to make the connections of this runtime. The caller gets the error at once.
     pub(crate) async fn connect(self: &Arc<Self>) -> Result<(), Error> {
-        self.find(clock::now() + FIND_ROUND_TRIPS * self.dialer.patience).await?;
+        self.find(clock::now() + FIND_ROUND_TRIPS * self.dialer.answer_timeout).await?;
         self.connect_all(&self.for_callers).await
     }
 
@@ -54,8 +54,8 @@ impl Router {
     }
 
     async fn connect_all(self: &Arc<Self>, purposes: &[Purpose]) -> Result<(), Error> {
-        let (begun, patience) = (clock::now(), self.dialer.patience);
-        let deadline = begun + DIAL_ROUND_TRIPS * patience;
+        let (begun, answer_timeout) = (clock::now(), self.dialer.answer_timeout);
+        let deadline = begun + DIAL_ROUND_TRIPS * answer_timeout;
         loop {
             return match self.reach_all(purposes, deadline).await {
                 Ok(()) => Ok(()),
@@ -67,9 +67,9 @@ impl Router {
                 Err(DialError::Failed(error))
                     if matches!(self.topology, Topology::Sentinel(_))
                         && !is_fatal(&error)
-                        && clock::now() < begun + patience =>
+                        && clock::now() < begun + answer_timeout =>
                 {
-                    self.find(clock::now() + FIND_ROUND_TRIPS * patience).await?;
+                    self.find(clock::now() + FIND_ROUND_TRIPS * answer_timeout).await?;
                     continue;
                 }
                 Err(DialError::Failed(error)) => Err(self.unconnected(error)),

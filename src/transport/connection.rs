@@ -82,10 +82,10 @@ struct ConnectionInfo {
 
 impl Connection {
     /// Makes a connection. Call [`introduce`](Self::introduce) before any request uses it. The
-    /// server may take `patience` for each answer.
+    /// server may take `answer_timeout` for each answer.
     async fn dial(
         info: ConnectionInfo,
-        patience: Duration,
+        answer_timeout: Duration,
         pushes: UnboundedSender<Push>,
     ) -> RedisResult<Self> {
         let number = info.number;
@@ -102,9 +102,9 @@ impl Connection {
                 push(number, info).map_or(Ok(()), |push| pushes.send(push))
             });
         let begun = clock::now();
-        let driven = open(&info.client, config, patience).await?;
+        let driven = open(&info.client, config, answer_timeout).await?;
         let opened = clock::now().saturating_duration_since(begun);
-        spawn(timer.clone().keep());
+        spawn(timer.clone().run());
         let batch_queue = BatchQueue::default();
         let silence = Silence::new(opened / round_trips(&info.client));
         let shared = Arc::new(Shared { driven, info, record, timer, batch_queue, silence });
@@ -265,15 +265,17 @@ impl Connection {
     }
 }
 
-/// Connects to a server, which may take `patience` for each answer.
+/// Connects to a server, which may take `answer_timeout` for each answer.
 pub(super) async fn open(
     client: &redis::Client,
     config: AsyncConnectionConfig,
-    patience: Duration,
+    answer_timeout: Duration,
 ) -> RedisResult<Driven> {
     let config = config.set_connection_timeout(None);
     let connected = connect(client, config);
-    clock::within(patience * round_trips(client), connected).await.map_err(version::understood)
+    clock::within(answer_timeout * round_trips(client), connected)
+        .await
+        .map_err(version::understood)
 }
 
 /// Until a connection can send commands: TCP, TLS and `HELLO`.

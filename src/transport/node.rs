@@ -32,16 +32,16 @@ pub(crate) struct Node {
     has_to_be_primary: bool,
     /// Notified when another server has become the primary, or others have the keys of this one.
     moved: signal::Sender,
-    /// Whether it is out of use, except for callers that have to undo something.
-    left: AtomicBool,
-    /// Whether others have its keys. Then no call uses it any more.
+    /// Whether the server is out of use, except for callers that have to undo something.
+    out_of_use: AtomicBool,
+    /// Whether other servers have the keys of this one. Then no call uses it any more.
     replaced: AtomicBool,
     runtime_slots: Mutex<Vec<(RuntimeId, Purpose, Arc<RuntimeSlot>)>>,
 }
 
-/// What a client has at a server that must not be used any more.
+/// A server that must not be used any more, and the connections to it.
 #[derive(Default)]
-pub(super) struct LeftBehind {
+pub(super) struct RetiredServer {
     /// Requests may wait for answers on them.
     pub(super) connections: Vec<Connection>,
     /// The server, if there was ever a connection. It may still execute what came on one.
@@ -59,7 +59,7 @@ impl Node {
             client: client.into(),
             has_to_be_primary,
             moved: signal::Sender::default(),
-            left: AtomicBool::new(false),
+            out_of_use: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
             runtime_slots: Mutex::default(),
         })
@@ -73,29 +73,28 @@ impl Node {
         address::name(&self.info()) == server
     }
 
-    /// Another server is the primary now. Returns what is left behind at the earlier one, which must
-    /// not be used any more.
-    pub(super) fn moves_to(&self, info: ConnectionInfo) -> Result<LeftBehind, Error> {
+    /// Another server is the primary now. Returns the earlier one, which must not be used any more.
+    pub(super) fn moves_to(&self, info: ConnectionInfo) -> Result<RetiredServer, Error> {
         let name = address::name(&info);
         let client = redis::Client::open(info).map_err(bad_address)?;
         let earlier = std::mem::replace(&mut *self.client.lock(), client);
         for runtime_slot in self.runtime_slots() {
-            runtime_slot.begin_again();
+            runtime_slot.reset_backoff();
         }
         self.moved.send();
         let server = self.was_reached().then_some(earlier);
-        Ok(LeftBehind { connections: self.leave(|at| at.server() != name), server })
+        Ok(RetiredServer { connections: self.leave(|at| at.server() != name), server })
     }
 
-    /// Others have its keys from now on. Returns what is left behind here, where nothing is sent any
+    /// Other servers have the keys of this one from now on. Returns this one, to which the client sends nothing any
     /// more: callers that wait for a connection go to the others.
-    pub(super) fn retire(&self) -> LeftBehind {
+    pub(super) fn retire(&self) -> RetiredServer {
         // Before the search, so that no new connection escapes it.
         self.replaced.store(true, Ordering::Relaxed);
-        self.left.store(true, Ordering::Relaxed);
+        self.out_of_use.store(true, Ordering::Relaxed);
         self.moved.send();
         let server = self.was_reached().then(|| self.client.lock().clone());
-        LeftBehind { connections: self.leave(|_| true), server }
+        RetiredServer { connections: self.leave(|_| true), server }
     }
 
     /// Takes the connections out of use that `which` accepts. Returns also those on which requests
@@ -161,7 +160,7 @@ impl Node {
     /// Drops all connections, and makes new ones only for callers that ask; a dial for which one waits goes
     /// on. Requests that are under way go on until a newer one is sent.
     pub(super) fn hang_up(&self) -> Vec<Connection> {
-        self.left.store(true, Ordering::Relaxed);
+        self.out_of_use.store(true, Ordering::Relaxed);
         let runtime_slots = self.runtime_slots();
         let idle = runtime_slots.iter().filter(|runtime_slot| !runtime_slot.is_awaited());
         idle.for_each(|runtime_slot| runtime_slot.stop());
@@ -171,8 +170,8 @@ impl Node {
         connections.inspect(|connection| connection.record().mark_stale()).collect()
     }
 
-    pub(super) fn is_left(&self) -> bool {
-        self.left.load(Ordering::Relaxed)
+    pub(super) fn is_out_of_use(&self) -> bool {
+        self.out_of_use.load(Ordering::Relaxed)
     }
 
     /// Whether others have its keys.

@@ -7,7 +7,7 @@ use redis::{Pipeline, RedisError, Value};
 
 use super::error_class::{ErrorClass, classify};
 use super::failure::{dial_failed, refused, unavailable};
-use super::keeping::DialError;
+use super::supervisor::DialError;
 use super::{Connection, Node, Purpose, Router, address};
 use crate::clock;
 use crate::error::Error;
@@ -84,7 +84,7 @@ impl Router {
         asked: Instant,
         lost: Option<RedisError>,
     ) -> Error {
-        if on.is_silent(asked, self.dialer.patience) {
+        if on.is_silent(asked, self.dialer.answer_timeout) {
             self.drop_connection(on);
         }
         let redis = address::name(&node.info());

@@ -18,10 +18,10 @@ use redis::{RedisError, RedisResult, Value};
 
 use super::coalescer::{Gatherer, Joined};
 use super::error_class::{ErrorClass, classify, is_unknown_script};
-use super::keeping::DialError;
 use super::node::{Node, Purpose};
 use super::retry::REDIRECTIONS;
 use super::rewrite::{Replicated, Rewrite};
+use super::supervisor::DialError;
 use super::{Connection, Router, address};
 use crate::clock;
 use crate::config::Replicas;
@@ -58,7 +58,7 @@ impl Router {
         let (entry, gatherer) = node.runtime_slot(Purpose::Replicas).queue.join(rewrite);
         if let Some(gatherer) = gatherer {
             let (router, node) = (self.clone(), node.clone());
-            spawn(ReplicaWait { router, node, replicas }.carry(gatherer));
+            spawn(ReplicaWait { router, node, replicas }.run(gatherer));
         }
         entry.reply().await
     }
@@ -74,7 +74,7 @@ struct ReplicaWait {
 }
 
 impl ReplicaWait {
-    async fn carry(self, mut gatherer: Gatherer<Rewrite, Replicated>) {
+    async fn run(self, mut gatherer: Gatherer<Rewrite, Replicated>) {
         // Callers whose locks the same answers have granted share a `WAIT`.
         while let Some(callers) = gatherer.gather(true).await {
             let answers = self.wait(&callers).await;
@@ -86,7 +86,7 @@ impl ReplicaWait {
     }
 
     async fn wait(&self, callers: &[Caller]) -> Result<Vec<Replicated>, Option<RedisError>> {
-        let deadline = clock::now() + self.replicas.timeout + self.router.dialer.patience;
+        let deadline = clock::now() + self.replicas.timeout + self.router.dialer.answer_timeout;
         let mut trouble = None;
         while clock::now() < deadline {
             let connection =

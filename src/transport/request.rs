@@ -12,9 +12,9 @@ use super::error_class::{ErrorClass, classify, is_fatal, is_unknown_script};
 use super::failure::{
     dial_failed, key_of_another_type, not_of_a_queue, nowhere_to_go, refused, unavailable,
 };
-use super::keeping::DialError;
 use super::node::Purpose;
 use super::retry::{Retry, Step};
+use super::supervisor::DialError;
 use super::{Answer, Connection, Request, Router};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
@@ -55,11 +55,11 @@ impl Router {
             let sent = clock::now();
             timing.begins(|| sent);
             let left = request.deadline.saturating_duration_since(sent);
-            if on.is_too_late(left, request.patience) {
+            if on.is_too_late(left, request.answer_timeout) {
                 break Err(self.no_time_left(request, &mut retry));
             }
-            if let Some(make) = &request.make {
-                request.cmd = make();
+            if let Some(rebuild) = &request.rebuild {
+                request.cmd = rebuild();
             }
             match self.send(&on, connection, request, retry.asking.is_some(), behind).await {
                 Reply::Answer(Ok(value)) => {
@@ -339,7 +339,7 @@ impl Router {
         request: &Request<'_>,
         retry: &mut Retry,
     ) -> Error {
-        if let Some(silent) = connection.take_if(|on| on.is_silent(asked, request.patience)) {
+        if let Some(silent) = connection.take_if(|on| on.is_silent(asked, request.answer_timeout)) {
             self.drop_connection(&silent);
         }
         self.unanswered(request, retry)

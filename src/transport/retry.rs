@@ -44,8 +44,8 @@ impl Retry {
     /// What the request does after this error.
     pub(super) fn next_step(&self, error: &RedisError, request: &Request<'_>) -> Step {
         let batched = request.batch.is_some();
-        match next_step(error, batched, request.divisible, self.redirections) {
-            Step::Reconnect if request.once => Step::GiveUp,
+        match next_step(error, batched, request.multi_key, self.redirections) {
+            Step::Reconnect if request.at_most_once => Step::GiveUp,
             step => step,
         }
     }
@@ -73,7 +73,7 @@ pub(super) enum Step {
     Fail(ErrorKind),
 }
 
-fn next_step(error: &RedisError, batched: bool, divisible: bool, redirections: u32) -> Step {
+fn next_step(error: &RedisError, batched: bool, multi_key: bool, redirections: u32) -> Step {
     if batched && is_cross_node(error) {
         // Another request of the same batch may have taken its key away.
         return Step::Unbatch;
@@ -81,7 +81,7 @@ fn next_step(error: &RedisError, batched: bool, divisible: bool, redirections: u
     match classify(error) {
         ErrorClass::ConnectionLost => Step::Reconnect,
         ErrorClass::Redirect => Step::Redirect { at_once: redirections < REDIRECTIONS },
-        ErrorClass::RetryLater if divisible && is_cross_node(error) => {
+        ErrorClass::RetryLater if multi_key && is_cross_node(error) => {
             Step::Fail(ErrorKind::Server)
         }
         // A replica is of as little use as a dead server. Dropping the connection slows down the

@@ -87,9 +87,9 @@ impl Router {
         let Some(connection) = node.runtime_slot(Purpose::Commands).in_use() else { return };
         let mut tell = redis::cmd("SPUBLISH");
         tell.arg(channel).arg("0");
-        let patience = self.dialer.patience;
+        let answer_timeout = self.dialer.answer_timeout;
         spawn(async move {
-            let told = clock::timeout(patience, connection.send(&tell)).await;
+            let told = clock::timeout(answer_timeout, connection.send(&tell)).await;
             if !matches!(told, Ok(Ok(_))) {
                 tracing::debug!("could not publish a release in a slot that migrates");
             }
@@ -111,7 +111,7 @@ impl Router {
         &self,
         node: &Arc<Node>,
         number: u64,
-        patience: Duration,
+        answer_timeout: Duration,
     ) -> bool {
         let in_use = node.runtime_slot(self.listening()).in_use();
         let Some(connection) = in_use.filter(|on| on.number() == number) else { return true };
@@ -120,8 +120,11 @@ impl Router {
         question.arg("INFO");
         let mut answer = pin!(connection.send(&question));
         for _ in 0..REFRESHES_BEFORE_DROP {
-            match clock::timeout_at(clock::now() + patience / REFRESHES_PER_TIMEOUT, &mut answer)
-                .await
+            match clock::timeout_at(
+                clock::now() + answer_timeout / REFRESHES_PER_TIMEOUT,
+                &mut answer,
+            )
+            .await
             {
                 Ok(Err(error)) if classify(&error) == ErrorClass::ConnectionLost => break,
                 // A refusal is a sign of life, too.
@@ -162,10 +165,11 @@ impl Router {
             ErrorClass::Fatal(kind) => refused(kind, &redis, "a subscription", false, error),
             _ => unavailable(&format!("a subscription at {redis} has to wait"), false, Some(error)),
         };
-        let (mut backoff, patience) = (PAUSES, deadline.saturating_duration_since(clock::now()));
+        let (mut backoff, answer_timeout) =
+            (PAUSES, deadline.saturating_duration_since(clock::now()));
         loop {
             let answer =
-                self.ask_once(connection, subscribe, unsubscribe, deadline, patience).await;
+                self.ask_once(connection, subscribe, unsubscribe, deadline, answer_timeout).await;
             let error = match answer {
                 Some(Ok((confirmed, errors))) => {
                     let others = unconfirmed(subscribe, &confirmed);
@@ -206,7 +210,7 @@ impl Router {
         subscribe: &[Arc<str>],
         unsubscribe: &[Arc<str>],
         deadline: Instant,
-        patience: Duration,
+        answer_timeout: Duration,
     ) -> Option<RedisResult<(Vec<Arc<str>>, Vec<RedisError>)>> {
         if self.channels() == Channels::Sharded {
             let asked = self.one_by_one(connection, SHARDED, subscribe, unsubscribe);
@@ -221,7 +225,7 @@ impl Router {
                     && subscribe.len() + unsubscribe.len() > 1 =>
             {
                 let asked = self.one_by_one(connection, PLAIN, subscribe, &[]);
-                clock::timeout(patience, asked).await.ok()
+                clock::timeout(answer_timeout, asked).await.ok()
             }
             answer => Some(answer.map(|()| (subscribe.to_vec(), Vec::new()))),
         }

@@ -15,7 +15,7 @@ use crate::slot;
 
 pub(super) mod cluster;
 pub(super) mod endpoint;
-mod left;
+pub(super) mod retired;
 mod sentinel;
 
 use cluster::Cluster;
@@ -28,19 +28,20 @@ pub(super) enum Topology {
     Cluster(Cluster),
 }
 
-/// A server, among those of one router.
+/// Identifies the server of a key within one router. Behind Sentinels it is the number of failovers so far: each of
+/// them counts as a change to another server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Server(usize);
+pub(crate) struct ServerEpoch(usize);
 
 impl Topology {
-    /// Checks the addresses, with no I/O. Each server may take `patience` for each answer.
-    pub(super) fn new(endpoint: Endpoint, patience: Duration) -> Result<Self, Error> {
-        let set_up = |info| endpoint::set_up(&info, patience);
+    /// Checks the addresses, with no I/O. Each server may take `answer_timeout` for each answer.
+    pub(super) fn new(endpoint: Endpoint, answer_timeout: Duration) -> Result<Self, Error> {
+        let set_up = |info| endpoint::set_up(&info, answer_timeout);
         Ok(match endpoint {
             Endpoint::Standalone(info) => Self::Standalone(Node::new(set_up(info), false)?.into()),
             Endpoint::Sentinel { master, sentinels, server } => {
-                let ways = |ways: Vec<_>| ways.into_iter().map(set_up).collect();
-                let sentinels = sentinels.into_iter().map(ways).collect();
+                let set_up_all = |logins: Vec<_>| logins.into_iter().map(set_up).collect();
+                let sentinels = sentinels.into_iter().map(set_up_all).collect();
                 Self::Sentinel(Sentinels::new(master, sentinels, set_up(server))?.into())
             }
             Endpoint::Cluster(seeds) => {
@@ -81,7 +82,7 @@ impl Router {
                 Topology::Cluster(cluster) => cluster.keep_up(self).await,
             }
         };
-        tokio::join!(keep_up, self.close_at_those_left());
+        tokio::join!(keep_up, self.close_stale_at_retired());
     }
 
     /// The server that has a key now, as far as is known; any server for `None`.
@@ -129,16 +130,18 @@ impl Router {
     }
 
     /// Identifies the server of a key.
-    pub(crate) fn server_of(&self, key: &str) -> Server {
+    pub(crate) fn server_of(&self, key: &str) -> ServerEpoch {
         match &self.topology {
-            Topology::Standalone(_) => Server(0),
-            Topology::Sentinel(sentinels) => Server(sentinels.changes_so_far()),
-            Topology::Cluster(_) => Server(self.node_of(Some(key)).map_or(0, |node| node.number)),
+            Topology::Standalone(_) => ServerEpoch(0),
+            Topology::Sentinel(sentinels) => ServerEpoch(sentinels.changes_so_far()),
+            Topology::Cluster(_) => {
+                ServerEpoch(self.node_of(Some(key)).map_or(0, |node| node.number))
+            }
         }
     }
 
     /// The server that is responsible for a key, if another one can become responsible.
-    pub(crate) fn movable_server_of(&self, key: &str) -> Option<Server> {
+    pub(crate) fn movable_server_of(&self, key: &str) -> Option<ServerEpoch> {
         (!matches!(self.topology, Topology::Standalone(_))).then(|| self.server_of(key))
     }
 
@@ -185,7 +188,7 @@ impl Router {
 
 #[cfg(test)]
 mod tests {
-    impl super::Server {
+    impl super::ServerEpoch {
         pub(crate) fn numbered(number: usize) -> Self {
             Self(number)
         }

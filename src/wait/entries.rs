@@ -146,8 +146,8 @@ impl Waiters {
         self.give_entry_up(names, router, config, give_up).await;
         if self.queues.lock().is_asked_for_still(names) {
             // A request that was sent before this one takes about as long.
-            let patience = (4 * (clock::now() - begun)).min(config.fair_grace);
-            drop(clock::timeout(patience, self.requests_end(names)).await);
+            let answer_timeout = (4 * (clock::now() - begun)).min(config.fair_grace);
+            drop(clock::timeout(answer_timeout, self.requests_end(names)).await);
             self.give_entry_up(names, router, config, give_up).await;
         }
     }
@@ -189,15 +189,15 @@ impl Waiters {
     }
 
     /// Keeps all entries of this client until it is dropped: one request every `period` for up to
-    /// [`BATCH`] of them, in a cluster for those of a slot. A request may take `patience`. None waits
+    /// [`BATCH`] of them, in a cluster for those of a slot. A request may take `answer_timeout`. None waits
     /// for another: a server that hangs must not cost the entries at the others.
     pub(crate) async fn keep_entries(
         self: &Arc<Self>,
         router: &Arc<Router>,
         period: Duration,
-        patience: Duration,
+        answer_timeout: Duration,
     ) {
-        let patience = patience.min(period);
+        let answer_timeout = answer_timeout.min(period);
         let mut begun = clock::now();
         loop {
             let changed = self.changed.notified();
@@ -215,17 +215,17 @@ impl Waiters {
             let mut refreshes = JoinSet::new();
             for locks in by_slot.values().flat_map(|locks| locks.chunks(BATCH)) {
                 let (waiters, router, locks) = (self.clone(), router.clone(), locks.to_vec());
-                let refresh = async move { waiters.refresh(&router, &locks, patience).await };
+                let refresh = async move { waiters.refresh(&router, &locks, answer_timeout).await };
                 refreshes.spawn(here(refresh));
             }
             while refreshes.join_next().await.is_some() {}
         }
     }
 
-    async fn refresh(&self, router: &Router, locks: &[Arc<Names>], patience: Duration) {
+    async fn refresh(&self, router: &Router, locks: &[Arc<Names>], answer_timeout: Duration) {
         let all: Vec<&Names> = locks.iter().map(|names| &**names).collect();
-        let mut call = Call::new(router, clock::now() + patience);
-        call.patience = patience;
+        let mut call = Call::new(router, clock::now() + answer_timeout);
+        call.answer_timeout = answer_timeout;
         match call.refresh_entries(&all).await {
             Ok((entries, clock)) => {
                 for (names, entry) in all.iter().zip(entries) {

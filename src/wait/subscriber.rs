@@ -25,7 +25,7 @@ impl Waiters {
     pub(crate) async fn keep_subscribed(
         self: &Arc<Self>,
         router: &Arc<Router>,
-        patience: Duration,
+        answer_timeout: Duration,
     ) {
         let mut drivers: Vec<(Arc<Node>, AbortHandle)> = Vec::new();
         let mut all = JoinSet::new();
@@ -43,7 +43,8 @@ impl Waiters {
             for node in nodes {
                 if !drivers.iter().any(|(other, _)| Arc::ptr_eq(&node, other)) {
                     let (waiters, router, at) = (self.clone(), router.clone(), node.clone());
-                    let driver = async move { waiters.subscribe_at(&at, &router, patience).await };
+                    let driver =
+                        async move { waiters.subscribe_at(&at, &router, answer_timeout).await };
                     drivers.push((node, all.spawn(here(driver))));
                 }
             }
@@ -55,10 +56,10 @@ impl Waiters {
     }
 
     /// Keeps the subscriptions at one server.
-    async fn subscribe_at(&self, node: &Arc<Node>, router: &Router, patience: Duration) {
+    async fn subscribe_at(&self, node: &Arc<Node>, router: &Router, answer_timeout: Duration) {
         let (mut on, mut reported) = (0, false);
         let mut refused = Refused::default();
-        let mut dead = Box::pin(self.dead(node, router, on, patience));
+        let mut dead = Box::pin(self.dead(node, router, on, answer_timeout));
         loop {
             let now = clock::now();
             let mine =
@@ -68,7 +69,7 @@ impl Waiters {
                 () = self.dirty(on, mine) => {}
                 () = clock::until(refused.next(now)) => continue,
                 () = &mut dead => {
-                    dead.set(self.dead(node, router, on, patience));
+                    dead.set(self.dead(node, router, on, answer_timeout));
                     continue;
                 }
             }
@@ -78,7 +79,7 @@ impl Waiters {
                 () = self.closed() => {
                     // Nothing is wanted any more.
                     self.queues.lock().at(clock::now()).plan(on, mine);
-                    dead.set(self.dead(node, router, on, patience));
+                    dead.set(self.dead(node, router, on, answer_timeout));
                     continue;
                 }
             };
@@ -88,7 +89,7 @@ impl Waiters {
                 // Another server, or another user, may grant what was refused.
                 refused = Refused::default();
                 on = connection.number();
-                dead.set(self.dead(node, router, on, patience));
+                dead.set(self.dead(node, router, on, answer_timeout));
                 continue;
             }
             let asked_at = clock::now();
@@ -96,7 +97,7 @@ impl Waiters {
             if plan == Plan::default() {
                 continue;
             }
-            let failed = self.subscribe(router, &connection, plan, asked_at + patience).await;
+            let failed = self.subscribe(router, &connection, plan, asked_at + answer_timeout).await;
             let Some((error, forbidden, waits)) = failed else { continue };
             let is_first = !forbidden.is_empty() && !std::mem::replace(&mut reported, true);
             router.events.subscription_failed(&error, is_first);
@@ -107,7 +108,7 @@ impl Waiters {
             refused.record(forbidden, clock::now());
             if waits {
                 // The connection may be one of the past.
-                dead.set(self.dead(node, router, on, patience));
+                dead.set(self.dead(node, router, on, answer_timeout));
                 clock::sleep(SUBSCRIBE_SOON).await;
             }
         }
@@ -149,12 +150,12 @@ impl Waiters {
 
     /// Completes when a server has not answered in time on the connection `on` while a waiter
     /// relies on it. A server that hangs or is cut off closes no connection, and waiters only wait.
-    async fn dead(&self, node: &Arc<Node>, router: &Router, on: u64, patience: Duration) {
+    async fn dead(&self, node: &Arc<Node>, router: &Router, on: u64, answer_timeout: Duration) {
         loop {
             // Longer than any request takes: where waiters are parked for less, that costs few requests.
-            clock::sleep(3 * patience / 2).await;
+            clock::sleep(3 * answer_timeout / 2).await;
             let counts = self.queues.lock().subscriptions.counts_on(on);
-            if counts && !router.still_listens(node, on, patience).await {
+            if counts && !router.still_listens(node, on, answer_timeout).await {
                 return;
             }
         }

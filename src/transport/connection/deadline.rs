@@ -64,7 +64,7 @@ impl DeadlineTimer {
     }
 
     /// Ticks on request, until the connection has ended.
-    pub(super) async fn keep(self: Arc<Self>) {
+    pub(super) async fn run(self: Arc<Self>) {
         while !self.has_ended() {
             let look = *self.look.lock();
             let sooner = self.sooner.notified();

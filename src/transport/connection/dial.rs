@@ -21,16 +21,16 @@ use crate::transport::{Push, address};
 /// What a client leaves time for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
-    pub(in crate::transport) patience: Duration,
+    pub(in crate::transport) answer_timeout: Duration,
     longest_pause: Duration,
 }
 
 impl Times {
     /// The watchdog renews leases of that length. No pause is longer than a twelfth of one, or than the shortest pause if
     /// that is more.
-    pub(crate) fn new(patience: Duration, lease: Duration) -> Self {
+    pub(crate) fn new(answer_timeout: Duration, lease: Duration) -> Self {
         let longest_pause = (lease / 12).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-        Self { patience, longest_pause }
+        Self { answer_timeout, longest_pause }
     }
 }
 
@@ -41,7 +41,7 @@ pub(in crate::transport) struct Dialer {
     scripts: Vec<&'static Script>,
     pub(in crate::transport) pushes: UnboundedSender<Push>,
     /// How long the server may take for one answer.
-    pub(in crate::transport) patience: Duration,
+    pub(in crate::transport) answer_timeout: Duration,
     /// How long a pause between two dials may be.
     pub(in crate::transport) longest_pause: Duration,
     /// What the servers call the connections.
@@ -56,9 +56,9 @@ impl Dialer {
         times: Times,
         name: String,
     ) -> Self {
-        let Times { patience, longest_pause } = times;
+        let Times { answer_timeout, longest_pause } = times;
         let (servers, numbers) = (Servers::default(), AtomicU64::new(1));
-        Self { servers, scripts, pushes, patience, longest_pause, name: name.into(), numbers }
+        Self { servers, scripts, pushes, answer_timeout, longest_pause, name: name.into(), numbers }
     }
 
     /// Makes a connection. Each of its round trips may take as long as a command.
@@ -70,10 +70,10 @@ impl Dialer {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let server = address::name(client.get_connection_info());
         let info = ConnectionInfo { number, server, client };
-        let connection = Connection::dial(info, self.patience, self.pushes.clone()).await?;
+        let connection = Connection::dial(info, self.answer_timeout, self.pushes.clone()).await?;
         let introduced = connection.introduce(&self.name, &self.servers, asks_role, &self.scripts);
-        let (role, missing) = clock::within(self.patience, introduced).await?;
-        let prepared = clock::within(self.patience, prepare(&connection, missing)).await;
+        let (role, missing) = clock::within(self.answer_timeout, introduced).await?;
+        let prepared = clock::within(self.answer_timeout, prepare(&connection, missing)).await;
         prepared.inspect_err(|_| connection.record().carried_no_request())?;
         Ok((connection, role))
     }

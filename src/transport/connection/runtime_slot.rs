@@ -155,7 +155,7 @@ impl RuntimeSlot {
     }
 
     /// The slot has another server now, about which nothing is known.
-    pub(in crate::transport) fn begin_again(&self) {
+    pub(in crate::transport) fn reset_backoff(&self) {
         self.state.lock().pace = Pace::default();
     }
 

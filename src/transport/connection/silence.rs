@@ -50,21 +50,22 @@ impl Silence {
     }
 
     /// A request that was sent then has not been answered by its deadline. An answer may take
-    /// `patience`.
-    fn unanswered(&self, sent: Instant, now: Instant, patience: Duration) -> bool {
+    /// `answer_timeout`.
+    fn unanswered(&self, sent: Instant, now: Instant, answer_timeout: Duration) -> bool {
         let mut since = self.since.lock();
         // Nothing has failed for longer than that since then: its answer came, late.
-        let recent = since.filter(|since| sent.saturating_duration_since(*since) < 2 * patience);
+        let recent =
+            since.filter(|since| sent.saturating_duration_since(*since) < 2 * answer_timeout);
         let first = recent.map_or(sent, |since| since.min(sent));
         *since = Some(first);
         self.listens.store(true, Ordering::Relaxed);
         // A request is sent a little later than its time begins.
-        now.saturating_duration_since(first) >= patience - patience / 8
+        now.saturating_duration_since(first) >= answer_timeout - answer_timeout / 8
     }
 
-    fn is_too_late(&self, left: Duration, patience: Duration) -> bool {
+    fn is_too_late(&self, left: Duration, answer_timeout: Duration) -> bool {
         let round_trip = Duration::from_micros(self.round_trip.load(Ordering::Relaxed));
-        let too_late = left < round_trip.min(patience / 2);
+        let too_late = left < round_trip.min(answer_timeout / 2);
         if too_late {
             self.listens.store(true, Ordering::Relaxed);
         }
@@ -86,9 +87,9 @@ impl Connection {
     }
 
     /// A request that was sent then has not been answered by its deadline. Returns whether the
-    /// connection is silent, if an answer may take `patience`.
-    pub(in crate::transport) fn is_silent(&self, sent: Instant, patience: Duration) -> bool {
-        self.shared.silence.unanswered(sent, clock::now(), patience)
+    /// connection is silent, if an answer may take `answer_timeout`.
+    pub(in crate::transport) fn is_silent(&self, sent: Instant, answer_timeout: Duration) -> bool {
+        self.shared.silence.unanswered(sent, clock::now(), answer_timeout)
     }
 
     /// How long a round trip took that was measured last.
@@ -97,8 +98,12 @@ impl Connection {
     }
 
     /// Whether no answer can come in the time that is left.
-    pub(in crate::transport) fn is_too_late(&self, left: Duration, patience: Duration) -> bool {
-        self.shared.silence.is_too_late(left, patience)
+    pub(in crate::transport) fn is_too_late(
+        &self,
+        left: Duration,
+        answer_timeout: Duration,
+    ) -> bool {
+        self.shared.silence.is_too_late(left, answer_timeout)
     }
 }
 
@@ -106,7 +111,7 @@ impl Connection {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_millis(300);
+    const ANSWER_TIMEOUT: Duration = Duration::from_millis(300);
 
     fn ms(millis: u64) -> Duration {
         Duration::from_millis(millis)
@@ -118,7 +123,11 @@ mod tests {
         let at = |millis| begun + ms(millis);
         for (sent, deadline, silent) in [(250, 300, false), (100, 300, false), (1, 300, true)] {
             let silence = Silence::new(ms(120));
-            assert_eq!(silence.unanswered(at(sent), at(deadline), PATIENCE), silent, "{sent}");
+            assert_eq!(
+                silence.unanswered(at(sent), at(deadline), ANSWER_TIMEOUT),
+                silent,
+                "{sent}"
+            );
         }
     }
 
@@ -128,7 +137,7 @@ mod tests {
         let at = |millis| begun + ms(millis);
         let silent: Vec<_> = (0..6)
             .map(|nth| 50 * nth)
-            .map(|sent| silence.unanswered(at(sent), at(sent + 50), PATIENCE))
+            .map(|sent| silence.unanswered(at(sent), at(sent + 50), ANSWER_TIMEOUT))
             .collect();
         assert_eq!(silent, [false, false, false, false, false, true]);
     }
@@ -137,9 +146,9 @@ mod tests {
     fn a_request_that_failed_long_ago_says_nothing_of_now() {
         let (silence, begun) = (Silence::new(ms(120)), clock::now());
         let at = |millis| begun + ms(millis);
-        assert!(!silence.unanswered(at(0), at(50), PATIENCE));
-        assert!(!silence.unanswered(at(600), at(650), PATIENCE));
-        assert!(silence.unanswered(at(850), at(900), PATIENCE));
+        assert!(!silence.unanswered(at(0), at(50), ANSWER_TIMEOUT));
+        assert!(!silence.unanswered(at(600), at(650), ANSWER_TIMEOUT));
+        assert!(silence.unanswered(at(850), at(900), ANSWER_TIMEOUT));
     }
 
     #[test]
@@ -148,25 +157,34 @@ mod tests {
         let at = |millis| begun + ms(millis);
         for (answered, silent) in [(9, true), (10, false), (200, false)] {
             let silence = Silence::new(ms(120));
-            assert!(!silence.unanswered(at(10), at(60), PATIENCE));
+            assert!(!silence.unanswered(at(10), at(60), ANSWER_TIMEOUT));
             silence.answered(at(answered), at(250));
-            assert_eq!(silence.unanswered(at(290), at(340), PATIENCE), silent, "{answered}");
+            assert_eq!(silence.unanswered(at(290), at(340), ANSWER_TIMEOUT), silent, "{answered}");
         }
     }
 
     #[test]
     fn a_request_is_too_late_within_a_round_trip_but_never_with_half_of_its_time() {
         let (silence, begun) = (Silence::new(ms(0)), clock::now());
-        assert!(!silence.is_too_late(ms(1), PATIENCE) && silence.is_too_late(ms(0), PATIENCE));
+        assert!(
+            !silence.is_too_late(ms(1), ANSWER_TIMEOUT)
+                && silence.is_too_late(ms(0), ANSWER_TIMEOUT)
+        );
         let silence = Silence::new(ms(400));
-        assert!(!silence.is_too_late(ms(150), PATIENCE) && silence.is_too_late(ms(149), PATIENCE));
+        assert!(
+            !silence.is_too_late(ms(150), ANSWER_TIMEOUT)
+                && silence.is_too_late(ms(149), ANSWER_TIMEOUT)
+        );
         silence.at_most(ms(120));
         silence.at_most(ms(130));
-        assert!(!silence.is_too_late(ms(120), PATIENCE) && silence.is_too_late(ms(119), PATIENCE));
+        assert!(
+            !silence.is_too_late(ms(120), ANSWER_TIMEOUT)
+                && silence.is_too_late(ms(119), ANSWER_TIMEOUT)
+        );
         // The next answer is measured.
         assert!(silence.listens.load(Ordering::Relaxed));
         silence.answered(begun, begun + ms(20));
-        assert!(!silence.is_too_late(ms(20), PATIENCE));
+        assert!(!silence.is_too_late(ms(20), ANSWER_TIMEOUT));
         assert!(!silence.listens.load(Ordering::Relaxed));
     }
 }

@@ -46,7 +46,7 @@ pub(in crate::transport) struct Cluster {
     map: RwLock<Map<Node>>,
     /// Whether releases are published on sharded channels.
     sharded: AtomicBool,
-    amiss: Notify,
+    refresh_requested: Notify,
     /// Notified of every new map.
     changed: signal::Sender,
 }
@@ -69,7 +69,7 @@ impl Cluster {
             seeds,
             map: RwLock::default(),
             sharded: AtomicBool::new(false),
-            amiss: Notify::new(),
+            refresh_requested: Notify::new(),
             changed: signal::Sender::default(),
         })
     }
@@ -109,7 +109,7 @@ impl Cluster {
     }
 
     pub(super) fn refresh(&self) {
-        self.amiss.notify_one();
+        self.refresh_requested.notify_one();
     }
 
     /// Where a `MOVED` or an `ASK` of the server at `from` points to, and whether that is for good.
@@ -148,7 +148,7 @@ impl Cluster {
     ) -> RedisResult<()> {
         let asked_at = clock::now();
         let view = clock::timeout_at(deadline, self.view(Vec::new(), &router.dialer));
-        self.take(view.await.map_err(io::Error::from)??, asked_at, router);
+        self.apply(view.await.map_err(io::Error::from)??, asked_at, router);
         Ok(())
     }
 
@@ -156,13 +156,13 @@ impl Cluster {
     pub(super) async fn keep_up(&self, router: &Router) {
         let mut reported = false;
         loop {
-            self.amiss.notified().await;
+            self.refresh_requested.notified().await;
             let known = self.nodes().iter().map(|node| node.info()).collect();
             let asked_at = clock::now();
             match self.view(known, &router.dialer).await {
                 Ok(view) => {
                     reported = false;
-                    self.take(view, asked_at, router);
+                    self.apply(view, asked_at, router);
                     router.connect_to_new();
                 }
                 Err(error) => {
@@ -170,7 +170,7 @@ impl Cluster {
                     if !std::mem::replace(&mut reported, true) {
                         router.events.slots_unknown(&error);
                     }
-                    self.amiss.notify_one();
+                    self.refresh_requested.notify_one();
                     clock::sleep(PAUSE_AFTER_SILENCE).await;
                 }
             }
@@ -178,9 +178,9 @@ impl Cluster {
         }
     }
 
-    /// As in Redisson, the first node that answers decides how releases are published, because waiters
-    /// have to listen there.
-    fn take(&self, view: View, asked_at: Instant, router: &Router) {
+    /// Goes by that view from now on. As in Redisson, the first node that answers decides how releases are published,
+    /// because waiters have to listen there.
+    fn apply(&self, view: View, asked_at: Instant, router: &Router) {
         if self.is_unknown() {
             self.sharded.store(view.sharded, Ordering::Relaxed);
         }
@@ -189,15 +189,15 @@ impl Cluster {
         let gone = self.map.write().replace(view.ranges, asked_at, now, make);
         self.changed.send();
         for node in gone.unwrap_or_default() {
-            router.leave(node.retire());
-            // It begins no outage any more.
+            router.retire(node.retire());
+            // From now on no failure of that server begins an outage.
             router.events.server_replaced(node.number);
         }
     }
 
     /// The first answer, of the nodes that are known and then of the seeds.
     async fn view(&self, mut known: Vec<ConnectionInfo>, dialer: &Dialer) -> RedisResult<View> {
-        let patience = dialer.patience;
+        let answer_timeout = dialer.answer_timeout;
         known.extend(self.seeds.iter().cloned());
         let mut asked = JoinSet::new();
         for (at, info) in known.into_iter().enumerate() {
@@ -205,12 +205,12 @@ impl Cluster {
             let name = dialer.name.clone();
             asked.spawn(here(async move {
                 clock::sleep(wait).await;
-                fetch_view(info, &name, patience).await
+                fetch_view(info, &name, answer_timeout).await
             }));
         }
         // Every node that answers at all has answered by then, unless it hangs.
         let all = NEXT_NODE_DELAY * u32::try_from(asked.len() + 1).unwrap_or(u32::MAX);
-        let others = clock::now() + all.min(patience / 2);
+        let others = clock::now() + all.min(answer_timeout / 2);
         let (mut second_best, mut trouble) = (None, None);
         loop {
             let until = second_best.is_some().then_some(others);
@@ -232,17 +232,22 @@ impl Cluster {
     }
 }
 
-/// The node may take `patience` for each answer.
-async fn fetch_view(info: ConnectionInfo, name: &str, patience: Duration) -> RedisResult<View> {
+/// The node may take `answer_timeout` for each answer.
+async fn fetch_view(
+    info: ConnectionInfo,
+    name: &str,
+    answer_timeout: Duration,
+) -> RedisResult<View> {
     let host = address::host(&info).to_owned();
     let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
-    let mut server = open(&redis::Client::open(info)?, config, patience).await?;
+    let mut server = open(&redis::Client::open(info)?, config, answer_timeout).await?;
     let mut slots = Cmd::new();
     slots.arg("CLUSTER").arg("SLOTS");
     let slots = ask_first(&mut server.connection, name, slots);
-    let slots = clock::within(patience, slots).await?.extract_error()?;
-    let mut ask =
-        async |cmd: &Cmd| clock::within(patience, server.connection.req_packed_command(cmd)).await;
+    let slots = clock::within(answer_timeout, slots).await?.extract_error()?;
+    let mut ask = async |cmd: &Cmd| {
+        clock::within(answer_timeout, server.connection.req_packed_command(cmd)).await
+    };
     let Some(ranges) = map::parse(&slots, &host) else {
         let nonsense = "CLUSTER SLOTS was answered with something else";
         return Err((redis::ErrorKind::Parse, nonsense).into());

@@ -43,18 +43,18 @@ impl Endpoint {
         }
         let sentinels = alike("sentinel", urls)?;
         let server = sentinels[0].clone();
-        let nobody = RedisConnectionInfo::default();
+        let anonymous = RedisConnectionInfo::default();
         let settings = match &credentials {
-            Some((user, password)) => vec![nobody.set_username(user).set_password(password)],
+            Some((user, password)) => vec![anonymous.set_username(user).set_password(password)],
             // A Sentinel has no databases.
-            None => vec![server.redis_settings().clone().set_db(0), nobody],
+            None => vec![server.redis_settings().clone().set_db(0), anonymous],
         };
-        let ways = |info: ConnectionInfo| {
+        let logins = |info: ConnectionInfo| {
             let with =
                 |settings: &RedisConnectionInfo| info.clone().set_redis_settings(settings.clone());
             settings.iter().map(with).collect()
         };
-        let sentinels = sentinels.into_iter().map(ways).collect();
+        let sentinels = sentinels.into_iter().map(logins).collect();
         Ok(Self::Sentinel { master, sentinels, server })
     }
 
@@ -156,10 +156,10 @@ mod tests {
         let endpoint =
             Endpoint::sentinel("m".into(), urls, None).unwrap_or_else(|error| panic!("{error}"));
         let Endpoint::Sentinel { sentinels, .. } = endpoint else { panic!("a sentinel") };
-        let ways = sentinels[0].iter().map(ConnectionInfo::redis_settings);
-        let ways: Vec<_> = ways
+        let logins = sentinels[0].iter().map(ConnectionInfo::redis_settings);
+        let logins: Vec<_> = logins
             .map(|settings| (settings.db(), settings.username(), settings.password()))
             .collect();
-        assert_eq!(ways, [(0, Some("app"), Some("secret")), (0, None, None)]);
+        assert_eq!(logins, [(0, Some("app"), Some("secret")), (0, None, None)]);
     }
 }

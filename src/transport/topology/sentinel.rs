@@ -59,14 +59,14 @@ const PROBE_PAUSES: Backoff = Backoff::new(Duration::from_millis(250), LONGEST_S
 
 pub(in crate::transport) struct Sentinels {
     pub(super) name: String,
-    /// The settings for each of them, to be tried in turn.
-    at: Vec<Vec<ConnectionInfo>>,
+    /// For each Sentinel the settings that the client tries in turn: its address with each set of credentials.
+    logins: Vec<Vec<ConnectionInfo>>,
     server: ConnectionInfo,
     pub(super) primary: Arc<Node>,
-    /// Whether a Sentinel has named it.
+    /// Whether a Sentinel has named the primary.
     found: AtomicBool,
     reports: Mutex<Reports>,
-    amiss: Notify,
+    refresh_requested: Notify,
     /// How often another server has become the primary.
     changes: AtomicUsize,
     /// Receives a notification for each change.
@@ -76,20 +76,20 @@ pub(in crate::transport) struct Sentinels {
 impl Sentinels {
     pub(super) fn new(
         name: String,
-        at: Vec<Vec<ConnectionInfo>>,
+        logins: Vec<Vec<ConnectionInfo>>,
         server: ConnectionInfo,
     ) -> Result<Self, Error> {
         // The client sends nothing there before it has found a primary.
         let primary = Arc::new(Node::new(server.clone(), true)?);
-        let reports = Reports::of(at.len());
+        let reports = Reports::of(logins.len());
         Ok(Self {
             name,
-            at,
+            logins,
             server,
             primary,
             found: AtomicBool::new(false),
             reports: reports.into(),
-            amiss: Notify::new(),
+            refresh_requested: Notify::new(),
             changes: AtomicUsize::new(0),
             changed: signal::Sender::default(),
         })
@@ -109,7 +109,7 @@ impl Sentinels {
 
     /// Has the client's thread ask every Sentinel again.
     pub(super) fn refresh(&self) {
-        self.amiss.notify_waiters();
+        self.refresh_requested.notify_waiters();
     }
 
     /// Finds the primary: the first report counts, and others that come in as much time again.
@@ -118,12 +118,12 @@ impl Sentinels {
         router: &Router,
         mut deadline: Instant,
     ) -> Result<(), Error> {
-        let (begun, patience) = (clock::now(), router.dialer.patience);
+        let (begun, answer_timeout) = (clock::now(), router.dialer.answer_timeout);
         let mut asked = JoinSet::new();
-        for (number, ways) in self.at.iter().cloned().enumerate() {
+        for (number, logins) in self.logins.iter().cloned().enumerate() {
             let (name, dialer) = (self.name.clone(), router.dialer.clone());
             asked.spawn(here(async move {
-                let (mut sentinel, _) = connect(&ways, patience).await?;
+                let (mut sentinel, _) = connect(&logins, answer_timeout).await?;
                 let said = fetch_report(&mut sentinel.connection, &name, &dialer).await;
                 RedisResult::Ok((number, said?))
             }));
@@ -150,7 +150,7 @@ impl Sentinels {
         if found {
             return Ok(());
         }
-        let sentinel = match &*self.at {
+        let sentinel = match &*self.logins {
             [only] if !trouble.as_ref().is_some_and(|error| is_unknown_host(error)) => {
                 format!("the Sentinel at {}", address::name(&only[0]))
             }
@@ -168,7 +168,7 @@ impl Sentinels {
     /// Listens to all Sentinels until this future is dropped.
     pub(super) async fn keep_up(self: &Arc<Self>, router: &Arc<Router>) {
         let mut all = JoinSet::new();
-        for number in 0..self.at.len() {
+        for number in 0..self.logins.len() {
             let (sentinels, router) = (self.clone(), Arc::downgrade(router));
             all.spawn(here(async move {
                 while let Some(router) = router.upgrade() {
@@ -185,12 +185,12 @@ impl Sentinels {
 
     /// Listens to one Sentinel until it cannot be reached.
     async fn listen(&self, number: usize, router: &Router) -> RedisResult<()> {
-        let patience = router.dialer.patience;
-        let (mut sentinel, mut events) = connect(&self.at[number], patience).await?;
-        clock::within(patience, sentinel.connection.subscribe("+switch-master")).await?;
+        let answer_timeout = router.dialer.answer_timeout;
+        let (mut sentinel, mut events) = connect(&self.logins[number], answer_timeout).await?;
+        clock::within(answer_timeout, sentinel.connection.subscribe("+switch-master")).await?;
         let (mut probe, mut reported) = (PROBE_PAUSES, false);
         loop {
-            let amiss = self.amiss.notified();
+            let refresh_requested = self.refresh_requested.notified();
             match fetch_report(&mut sentinel.connection, &self.name, &router.dialer).await {
                 Ok(said) => {
                     reported = false;
@@ -216,7 +216,7 @@ impl Sentinels {
             let silence = if is_rejected { probe.next() } else { LONGEST_SILENCE };
             tokio::select! {
                 biased;
-                () = amiss => {}
+                () = refresh_requested => {}
                 event = events.recv() => if event != Some(Event::Switch) {
                     return Err(io::Error::from(io::ErrorKind::ConnectionReset).into());
                 },
@@ -229,9 +229,9 @@ impl Sentinels {
     async fn is_primary_now(&self, report: &Report, dialer: &Dialer) -> bool {
         let info = address::at(&self.server, &report.host, report.port);
         let asked = async {
-            let (mut server, _) = connect_as(info, dialer.patience).await?;
+            let (mut server, _) = connect_as(info, dialer.answer_timeout).await?;
             let role = ask_first(&mut server.connection, &dialer.name, redis::cmd("ROLE"));
-            clock::within(dialer.patience, role).await
+            clock::within(dialer.answer_timeout, role).await
         };
         matches!(asked.await, Ok(role) if is_primary(&role))
     }
@@ -239,7 +239,7 @@ impl Sentinels {
     fn reported(&self, number: usize, said: Said, router: &Router) {
         let mut reports = self.reports.lock();
         reports.record(number, said.report, said.known, said.asked);
-        self.go_by(reports, router);
+        self.follow_newest(reports, router);
         self.found.store(true, Ordering::Release);
     }
 
@@ -247,23 +247,23 @@ impl Sentinels {
     pub(super) fn reject(&self, server: &str, router: &Router) {
         let mut reports = self.reports.lock();
         reports.reject(|report| self.name_of(report) == server);
-        self.go_by(reports, router);
+        self.follow_newest(reports, router);
     }
 
     /// Follows the newest report. It holds the mutex until then: else it could follow an older
     /// report after a newer one.
-    fn go_by(&self, mut reports: MutexGuard<'_, Reports>, router: &Router) {
+    fn follow_newest(&self, mut reports: MutexGuard<'_, Reports>, router: &Router) {
         let Some(newest) = reports.newest() else { return };
         let info = address::at(&self.server, &newest.host, newest.port);
         let name = address::name(&info);
         if name == address::name(&self.primary.info()) {
             return;
         }
-        let left = self.primary.moves_to(info);
+        let earlier = self.primary.moves_to(info);
         drop(reports);
         router.events.primary_changed(&name);
         // Before the number: with the new one no answer of the earlier server counts as one of the new server.
-        router.leave(left.unwrap_or_default());
+        router.retire(earlier.unwrap_or_default());
         self.changes.fetch_add(1, Ordering::Relaxed);
         self.changed.send();
     }
@@ -281,12 +281,12 @@ enum Event {
 
 /// Connects with the first settings that are not refused.
 async fn connect(
-    ways: &[ConnectionInfo],
-    patience: Duration,
+    logins: &[ConnectionInfo],
+    answer_timeout: Duration,
 ) -> RedisResult<(Driven, UnboundedReceiver<Event>)> {
     let mut refusal = None;
-    for info in ways {
-        match connect_as(info.clone(), patience).await {
+    for info in logins {
+        match connect_as(info.clone(), answer_timeout).await {
             Err(error) if is_fatal(&error) => {
                 refusal.get_or_insert(error);
             }
@@ -298,7 +298,7 @@ async fn connect(
 
 async fn connect_as(
     info: ConnectionInfo,
-    patience: Duration,
+    answer_timeout: Duration,
 ) -> RedisResult<(Driven, UnboundedReceiver<Event>)> {
     let (events, hears) = unbounded_channel();
     let tell = move |info: redis::PushInfo| match info.kind {
@@ -307,7 +307,7 @@ async fn connect_as(
         _ => Ok(()),
     };
     let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(tell);
-    Ok((open(&redis::Client::open(info)?, config, patience).await?, hears))
+    Ok((open(&redis::Client::open(info)?, config, answer_timeout).await?, hears))
 }
 
 /// The answer of a Sentinel.
@@ -327,7 +327,8 @@ async fn fetch_report(
     let asked = clock::now();
     let mut ask = redis::cmd("SENTINEL");
     ask.arg("MASTER").arg(name);
-    let fields = clock::within(dialer.patience, ask_first(sentinel, &dialer.name, ask)).await?;
+    let fields =
+        clock::within(dialer.answer_timeout, ask_first(sentinel, &dialer.name, ask)).await?;
     let fields: BTreeMap<String, String> = redis::from_redis_value(fields.extract_error()?)?;
     let field = |name: &str| fields.get(name);
     let said = || {

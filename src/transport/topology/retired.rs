@@ -3,43 +3,60 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use redis::RedisResult;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use crate::backoff::Backoff;
 use crate::clock;
 use crate::host::here;
-use crate::transport::node::LeftBehind;
+use crate::transport::node::RetiredServer;
 use crate::transport::{Router, address};
 
 /// How often the client's thread tries to reach a server that is out of use: for ten seconds.
 const TRIES: u32 = 14;
 
+/// The servers that are out of use, and at which connections may be stale.
+pub(in crate::transport) struct RetiredServers {
+    sender: UnboundedSender<redis::Client>,
+    /// Until the client's thread takes it.
+    receiver: Mutex<Option<UnboundedReceiver<redis::Client>>>,
+}
+
+impl Default for RetiredServers {
+    fn default() -> Self {
+        let (sender, receiver) = unbounded_channel();
+        Self { sender, receiver: Mutex::new(Some(receiver)) }
+    }
+}
+
 impl Router {
     /// Ends the connections to a server that is out of use. Callers send what is under way on them
     /// again, to the server that is responsible now. That server also closes the connections that broke or were
     /// dropped before.
-    pub(super) fn leave(&self, behind: LeftBehind) {
+    pub(super) fn retire(&self, retired: RetiredServer) {
         let mut servers = BTreeMap::new();
-        if let Some(server) = behind.server {
+        if let Some(server) = retired.server {
             servers.insert(address::name(server.get_connection_info()), server);
         }
-        for connection in behind.connections {
+        for connection in retired.connections {
             connection.end();
             self.was_cut(connection.number());
             servers.insert(connection.server().to_owned(), connection.client().clone());
         }
-        // When all of them are stale: each server closes all at once.
+        // After all connections are marked as stale: each server closes all of them at once.
         for server in servers.into_values() {
-            let _ = self.left.0.send(server);
+            let _ = self.retired.sender.send(server);
         }
     }
 
     /// Has servers that are out of use close the stale connections, until this future is dropped.
-    pub(super) async fn close_at_those_left(self: &Arc<Self>) {
-        let Some(mut left) = self.left.1.lock().take() else { return std::future::pending().await };
+    pub(super) async fn close_stale_at_retired(self: &Arc<Self>) {
+        let receiver = self.retired.receiver.lock().take();
+        let Some(mut retired) = receiver else { return std::future::pending().await };
         let mut closers = JoinSet::new();
-        while let Some(client) = left.recv().await {
+        while let Some(client) = retired.recv().await {
             let router = Arc::downgrade(self);
             closers.spawn(here(async move {
                 let mut backoff = Backoff::in_background();
@@ -61,7 +78,7 @@ impl Router {
 async fn close_at(router: &Router, client: &redis::Client) -> RedisResult<()> {
     let (connection, _) = router.dialer.dial(client.clone(), false).await?;
     // The dial has done it, unless the server could not.
-    let closed = clock::within(router.dialer.patience, connection.close_stale()).await;
+    let closed = clock::within(router.dialer.answer_timeout, connection.close_stale()).await;
     connection.record().carried_no_request();
     closed
 }
@@ -85,7 +102,7 @@ mod tests {
         let node = Node::new(info.clone(), false).unwrap();
         router.log_failure(&node, &"no answer");
         assert!(router.events.is_in_outage());
-        router.leave(node.retire());
+        router.retire(node.retire());
         router.events.server_replaced(node.number);
         assert!(!router.events.is_in_outage());
         // A dial, say, that was under way.

@@ -1,4 +1,4 @@
-//! How connections are kept: made on first use, and again when they break.
+//! The supervisor of a connection: makes it on first use, and again when it breaks.
 //!
 //! 1. **A dial belongs to the client, not to the caller that needed it first.** Each runtime slot
 //!    has one supervisor, a task on the runtime that drives the connection. Callers wait for its
@@ -99,7 +99,7 @@ impl Supervisor {
             let Some((router, node, _)) = self.all() else { return };
             // The task that noticed first has logged it.
             router.forget(number);
-            if node.is_left() {
+            if node.is_out_of_use() {
                 return;
             }
         }
@@ -155,7 +155,7 @@ impl Supervisor {
                     error
                 }
             };
-            let ends = is_fatal(&error) || node.is_left();
+            let ends = is_fatal(&error) || node.is_out_of_use();
             runtime_slot.failed(error);
             if ends {
                 return None;
@@ -223,7 +223,7 @@ fn installs(
 /// Whether the node is out of use, and no call waits for its connection. One may have waited when that began: the
 /// client's own tasks hear of `close` a moment after it. No call waits for a server that was replaced.
 fn is_unneeded(node: &Node, runtime_slot: &RuntimeSlot) -> bool {
-    node.is_replaced() || (node.is_left() && !runtime_slot.is_awaited())
+    node.is_replaced() || (node.is_out_of_use() && !runtime_slot.is_awaited())
 }
 
 /// Why a new connection is of no use.

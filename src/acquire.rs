@@ -59,7 +59,7 @@ enum Tried<G> {
 trait Question: Copy + Send + Sync {
     type Granted: Send;
 
-    /// One for each lock.
+    /// The handles of the locks that the call asks for, one for each lock.
     fn handles(&self) -> &[Arc<Handle>];
 
     /// Which lock the request is about that is under way, or that Redis did not answer.
@@ -110,9 +110,9 @@ trait Question: Copy + Send + Sync {
 #[derive(Clone, Copy)]
 struct One<'a> {
     handle: &'a Arc<Handle>,
-    /// Those of the caller's handle, of a read-write lock.
+    /// The two sides of the caller's handle, if the lock is a read-write lock.
     sides: Option<&'a Sides>,
-    /// It asks to read, and its caller reads or writes already.
+    /// The call asks to read, and its caller reads or writes already.
     recurs: bool,
 }
 

@@ -14,7 +14,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Its pauses grow from `first` to `longest`.
+    /// A backoff whose pauses grow from `first` to `longest`.
     pub(crate) const fn new(first: Duration, longest: Duration) -> Self {
         Self { first, longest, last: Duration::ZERO }
     }

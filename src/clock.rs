@@ -122,7 +122,8 @@ pub(crate) async fn timeout_at<T>(
     timeout(at.saturating_duration_since(now()), future).await
 }
 
-/// The same; without a time as long as it takes.
+/// Waits for the future until that time at most, or as long as it takes if there is none. If the machine is suspended
+/// meanwhile, it waits for that much longer.
 pub(crate) async fn by<T>(at: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
     match at {
         // Boxed, because a timer is large and most calls have none.

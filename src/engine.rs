@@ -123,8 +123,9 @@ impl Engine {
         self.begin_local_call()
     }
 
-    /// The same for a call that may send no request: the caller has to [check the runtime](check_runtime) before it does.
-    /// To ask for the runtime counts references to it, which all its threads share.
+    /// For callers whose call may send no request: an error in every process but the client's own. The caller has to
+    /// [check the runtime](check_runtime) before it sends a request. To ask for the runtime counts references to it,
+    /// which all its threads share.
     pub(crate) fn begin_local_call(&self) -> Result<(), Error> {
         if !self.process.is_this_one() {
             return Err(Error::another_process());

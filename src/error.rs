@@ -124,7 +124,7 @@ impl Error {
         }))
     }
 
-    /// It is the server's reply to the request itself.
+    /// Notes that the error is the server's reply to the request itself.
     pub(crate) fn replied(mut self) -> Self {
         self.0.is_reply = true;
         self
@@ -146,19 +146,20 @@ impl Error {
         self
     }
 
-    /// The client has undone the command.
+    /// Notes that the client has undone the command.
     pub(crate) fn undone(mut self) -> Self {
         self.0.outcome = Outcome::NotExecuted;
         self
     }
 
-    /// The call may have sent a command.
+    /// Notes that the call may have sent a command.
     pub(crate) fn unknown(mut self) -> Self {
         self.0.outcome = Outcome::Unknown;
         self
     }
 
-    /// An earlier try of the call failed, too: if its outcome is unknown, so is that of the call.
+    /// Notes that an earlier try of the call failed, too: if the outcome of that one is unknown, so is that of the
+    /// call.
     pub(crate) fn after(mut self, earlier: Option<Self>) -> Self {
         if earlier.is_some_and(|earlier| earlier.outcome() == Outcome::Unknown) {
             self.0.outcome = Outcome::Unknown;

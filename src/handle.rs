@@ -64,14 +64,14 @@ impl Handle {
         possessions.begin(self.kind, &self.names, spare)
     }
 
-    /// It is inside that possession from now on.
+    /// The handle is inside that possession from now on.
     pub(crate) fn enter(&self, possession: &Arc<Possession>) {
         let before = self.last.lock().replace(possession.clone());
         drop(before);
     }
 
-    /// It asks for that possession, which has its permit. `None` if it holds another one meanwhile, or asks for
-    /// it, or has yet to release it: that comes first.
+    /// The handle asks for that possession, whose permit the caller has. `None` if the handle holds another possession
+    /// meanwhile, or asks for it, or has yet to release it: that comes first.
     pub(crate) fn asks_for(&self, possession: &Arc<Possession>) -> Option<Ask> {
         let mut last = self.last.lock();
         let is_own = |last: &Arc<Possession>| last.holds.lock().is_of(self.number);
@@ -89,7 +89,7 @@ impl Handle {
         Some(ask)
     }
 
-    /// The possession in which it was inside last, or for which it asks.
+    /// The possession in which the handle was inside last, or for which it asks.
     pub(crate) fn last(&self) -> Option<Arc<Possession>> {
         self.last.lock().clone()
     }

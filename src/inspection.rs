@@ -35,11 +35,11 @@ pub use locks::Locks;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// Its name, without the prefix of this client.
+    /// The name of the lock, without the prefix of this client.
     pub name: String,
     /// What kind of lock it is, as far as Redis shows it.
     pub kind: InspectedKind,
-    /// Who has it: one holder, or several that read. Empty if clients wait for it that have yet to come; at most some
+    /// The holders: one, or several that read. Empty if clients wait for the lock that have yet to come; at most some
     /// hundreds.
     pub holders: Vec<Holder>,
     /// What is left of the lease of the lock, which ends with the longest of its readers';
@@ -92,9 +92,9 @@ pub enum InspectedKind {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HoldMode {
-    /// It shares the lock.
+    /// The holder shares the lock.
     Read,
-    /// It has the lock alone.
+    /// The holder has the lock alone.
     Write,
 }
 
@@ -131,7 +131,7 @@ pub struct Holder {
     pub host: Option<String>,
     /// The process there.
     pub pid: Option<u32>,
-    /// Its [`label`](crate::LockClientBuilder::label).
+    /// The [`label`](crate::LockClientBuilder::label) of its client.
     pub label: Option<String>,
 }
 
@@ -149,7 +149,7 @@ pub struct Holder {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaitingClient {
-    /// Its id, which its owners begin with.
+    /// The id of the client, which its owners begin with.
     pub id: String,
     /// For how long its oldest waiter has waited; `None` if the user may not ask for the server's time.
     pub age: Option<Duration>,
@@ -159,7 +159,7 @@ pub struct WaitingClient {
     pub host: Option<String>,
     /// The process there.
     pub pid: Option<u32>,
-    /// Its [`label`](crate::LockClientBuilder::label).
+    /// The [`label`](crate::LockClientBuilder::label) of the client.
     pub label: Option<String>,
 }
 

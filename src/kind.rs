@@ -107,11 +107,11 @@ pub struct Fenced<K = Reentrant>(PhantomData<K>);
 /// }
 /// ```
 pub trait ReadWriteKind: 'static {
-    /// Of its readers. Outside of this crate its type has no name.
+    /// The kind of its readers. Outside of this crate its type has no name.
     #[doc(hidden)]
     const READ: sealed::Kind;
 
-    /// Of its writers.
+    /// The kind of its writers.
     #[doc(hidden)]
     const WRITE: sealed::Kind;
 }
@@ -171,7 +171,7 @@ mod sealed {
         Fenced,
         Fair,
         FencedFair,
-        /// Of a read-write lock: its readers, which are one handle in each client, and its writers.
+        /// The readers of a read-write lock, which are one handle in each client.
         Read,
         Write,
         FencedRead,
@@ -225,12 +225,12 @@ impl Kind {
         matches!(self, Self::Fair | Self::FencedFair) || self.is_of_read_write()
     }
 
-    /// Whether it is a read-write lock.
+    /// Whether this is a kind of a read-write lock.
     pub(crate) fn is_of_read_write(self) -> bool {
         self.is_shared() || self.writes()
     }
 
-    /// Whether it is the writer of a read-write lock.
+    /// Whether this is the kind of a writer of a read-write lock.
     pub(crate) fn writes(self) -> bool {
         matches!(self, Self::Write | Self::FencedWrite)
     }

@@ -13,7 +13,7 @@ use crate::events::Events;
 use crate::possession::{FoundBy, Possession};
 use crate::wait::Waiters;
 
-/// Who hears of the losses of one client, beside the guards.
+/// What hears of the losses of one client, beside the guards: its log and counters, and its waiters.
 pub(crate) struct Losses {
     pub(crate) events: Arc<Events>,
     pub(crate) waiters: Arc<Waiters>,

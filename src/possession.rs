@@ -125,14 +125,14 @@ pub(crate) enum Leave {
     Now,
     /// At once, unless it is the last reader: that one stays for others to join.
     OrStay,
-    /// It has stayed.
+    /// The guard has stayed, and gives its hold back now.
     AfterStay,
 }
 
 /// What a guard leaves that gives its hold back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leaves {
-    /// It has not given its hold back: it is the last reader, and stays for others to join.
+    /// The guard has not given its hold back: it is the last reader, and stays for others to join.
     Nobody,
     /// Other readers of this client, so that Redis has nothing to hear.
     Readers,
@@ -142,7 +142,7 @@ pub(crate) enum Leaves {
     Nothing,
 }
 
-/// What few possessions have.
+/// What few possessions have. It is in a box, so that the others do without its memory.
 #[derive(Default)]
 struct Rare {
     /// Until when the key stays after the last release.
@@ -159,13 +159,15 @@ struct Rare {
     lost: Vec<(HoldId, Arc<Validity>)>,
     /// Holds that were given back, and of which no answer says whether they were there to their ends.
     untold: Vec<Arc<Validity>>,
-    /// So many of those that were given back first an earlier request was about that was never answered.
+    /// How many of the holds that were given back, the oldest first, an earlier request was about that was never
+    /// answered.
     unanswered: u32,
-    /// Of a writer: the readers of the same handle that may be beside it.
+    /// The readers of the same handle that may be beside this possession, if it is that of a writer.
     readers: Option<Id>,
     /// Until when Redis may keep the lock for a lease that was longer: no request that makes it shorter is confirmed.
     kept_until: Option<Instant>,
-    /// So many releases that leave holds, and a lease shorter than the default one, were sent and have not been answered.
+    /// How many releases that leave holds, and requests for a lease shorter than the default one, were sent and have
+    /// not been answered.
     shortening: u32,
 }
 
@@ -174,9 +176,9 @@ pub(crate) struct HoldState {
     /// The handle that is inside, or was last (invariant 3).
     inside: HandleId,
     live: Vec<Hold>,
-    /// Given back since the last hand-off, and Redis has not confirmed it.
+    /// The holds that were given back since the last hand-off, and that Redis has not confirmed.
     given_back: Vec<Arc<Validity>>,
-    /// So many of those that were given back first the request was about that was sent last.
+    /// How many of the holds that were given back, the oldest first, the last request was about.
     asked: u32,
     next_number: HoldId,
     /// The highest hold count that Redis may have for this possession (invariant 2).
@@ -192,7 +194,7 @@ pub(crate) struct HoldState {
     /// The fencing token of the handle inside, and those for the next ones.
     token: Option<FencingToken>,
     tokens: TokenBlock,
-    /// It is lost (invariant 4).
+    /// The possession is lost (invariant 4).
     over: bool,
     /// A release of everything was never answered: it may be why nothing is left.
     freeing: bool,
@@ -202,14 +204,14 @@ pub(crate) struct HoldState {
     renewed_at: Option<Instant>,
     /// If all guards are one hold in Redis.
     shared: Option<Box<shared::Shared>>,
-    /// What few possessions have.
+    /// The state that few possessions have.
     rare: Option<Box<Rare>>,
     /// What became of it by hand-offs, and what Redis has yet to hear of that.
     handed: Option<Box<handoff::HandedOn>>,
 }
 
 impl HoldState {
-    /// As that of a new possession. Keeps the memory.
+    /// Makes this the hold state of a new possession, and keeps the memory.
     fn begin_again(&mut self) {
         let (mut live, mut given_back) =
             (std::mem::take(&mut self.live), std::mem::take(&mut self.given_back));
@@ -222,7 +224,7 @@ impl HoldState {
         self.rare.get_or_insert_default()
     }
 
-    /// Whether it is lost: an answer that comes later grants nothing.
+    /// Whether the possession is lost: an answer that comes later grants nothing.
     pub(crate) fn is_over(&self) -> bool {
         self.over
     }

@@ -49,11 +49,11 @@ pub(crate) use survey::{Seen, Survey};
 /// The reply to an acquire.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
-    /// With tokens for a first hold and those that follow it, if the lock is fenced.
+    /// The owner has the lock: with tokens for a first hold and those that follow it, if the lock is fenced.
     Granted(TokenBlock),
     /// Another owner has it.
     Refused {
-        /// Its remaining lease; `None` if its key has no TTL.
+        /// The remaining lease of that owner; `None` if the key has no TTL.
         remaining: Option<Duration>,
         holder: Box<str>,
     },
@@ -68,7 +68,7 @@ pub(crate) enum Released {
     Nothing(Loss),
     /// Holds are left, at most as many as the release has said.
     CountLowered,
-    /// The last hold is released, and so many clients have received the message.
+    /// The last hold is released, and that many clients have received the message.
     Freed { receivers: u32 },
 }
 

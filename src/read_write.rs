@@ -149,7 +149,7 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
         Self::of_sides(engine, Sides::new(read, handle(K::WRITE)).into())
     }
 
-    /// The same owner as that of a guard.
+    /// The lock with these sides. A guard has sides, too: its lock is one with the same handles.
     fn of_sides(engine: &Arc<Engine>, sides: Arc<Sides>) -> Self {
         let of = |side: &Arc<Handle>| ClientHandle::new(engine, side.clone());
         Self { reads: of(&sides.read), writes: of(&sides.write), sides, kind: PhantomData }

@@ -36,7 +36,7 @@ struct State {
     swept: Option<Instant>,
 }
 
-/// One name, when it was released last, and where.
+/// When a name was released last, and where.
 struct LastRelease {
     names: Arc<Names>,
     at: Instant,

@@ -86,7 +86,8 @@ impl Releaser {
         self.follow_up(granted, granted.leave(Leave::Now, clock::now(), || {}));
     }
 
-    /// The same of what a guard has: a part of a joint hold is not the hold.
+    /// The path of a dropped guard, whose hold may be a part of a joint hold: gives it back, and goes on as
+    /// [`give_back`](Self::give_back) does.
     pub(crate) fn give_back_held(&self, held: &Held, how: Leave, now: Instant) {
         self.follow_up(held, held.leave(how, now, || {}));
     }
@@ -356,7 +357,7 @@ async fn release_in_background(
     }
 }
 
-/// One try of a release in the background, with what the log has of it.
+/// Tries once to release in the background, and logs what came of it.
 async fn release_once(
     call: &mut Call<'_>,
     possession: &Arc<Possession>,

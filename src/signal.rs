@@ -34,7 +34,7 @@ impl Sender {
         self.0.changed.notify_waiters();
     }
 
-    /// It has noticed all changes so far.
+    /// A receiver that has noticed all changes so far.
     pub(crate) fn subscribe(&self) -> Receiver {
         Receiver { shared: self.0.clone(), seen: self.0.changes.load(Ordering::Acquire) }
     }

@@ -80,7 +80,7 @@ pub(crate) fn failed(span: &Span, error: &Error) {
     span.record("loss", error.loss().map(tracing::field::debug));
 }
 
-/// Of a guard, while it has its hold.
+/// The span of a guard, while the guard has its hold.
 pub(crate) struct Hold(Option<Box<(Span, Instant)>>);
 
 impl Hold {

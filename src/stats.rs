@@ -40,7 +40,7 @@ pub struct Stats {
     pub held: usize,
     /// How many calls wait now for a lock that another owner has. A call whose first request is under way does not.
     pub waiting: usize,
-    /// For how long the oldest of them has waited; zero if none does.
+    /// For how long the oldest of these calls has waited; zero if none waits.
     pub oldest_wait: Duration,
     /// How many releases Redis has yet to confirm: those in the background, and those that a call awaits.
     pub pending_releases: usize,
@@ -48,8 +48,8 @@ pub struct Stats {
     pub lost_guards: usize,
     /// Calls that acquired.
     pub acquired: u64,
-    /// Those of them that waited for no answer of Redis: another holder of this client handed the lock off to them, or
-    /// they joined its readers.
+    /// Calls among the acquired ones that waited for no answer of Redis: another holder of this client handed the lock
+    /// off to them, or they joined its readers.
     pub handed_off: u64,
     /// Calls that returned `None`: the lock stayed busy.
     pub busy: u64,
@@ -57,9 +57,9 @@ pub struct Stats {
     pub failed: u64,
     /// Calls to acquire whose futures were dropped before they were ready.
     pub cancelled: u64,
-    /// Calls that were not answered at once, and were not dropped.
+    /// Calls to acquire that did not get their answer at once, and were not dropped.
     pub waited: u64,
-    /// How long these took, together.
+    /// How long the calls waited that `waited` counts, together.
     pub wait_time: Duration,
     /// Losses of locks, each when the client finds it out. A lease that ends before its guard goes is one.
     pub losses: u64,

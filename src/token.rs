@@ -100,9 +100,9 @@ impl TokenBlock {
 /// What a release says of the fencing tokens of its possession.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Drawn {
-    /// That of its last holder.
+    /// The token of the possession's last holder.
     used: Option<FencingToken>,
-    /// The last one that was drawn, if there are some left.
+    /// The last token that was drawn, if there are some left.
     last: Option<FencingToken>,
 }
 

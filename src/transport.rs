@@ -89,21 +89,22 @@ pub(crate) struct Request<'a> {
     pub(crate) cmd: Cmd,
     /// Builds the command anew for each sending, if it says for how long a caller has waited.
     pub(crate) rebuild: Option<Box<dyn Fn() -> Cmd + Send + Sync + 'a>>,
-    /// The script that it calls, for a server that does not know it.
+    /// The script that the command calls, for a server that does not know that script.
     pub(crate) script: Option<&'static Script>,
-    /// What it asks for, as the client exports it.
+    /// What the request asks for, as the client exports it.
     pub(crate) operation: Operation,
-    /// Set if it may be sent in a batch.
+    /// How the request goes in a batch, if it may.
     pub(crate) batch: Option<Batchable>,
-    /// Whether its round trip counts: of those of one operation that share a batch, only one does.
+    /// Whether the metrics count the round trip of this request: of the requests of one operation that share a batch,
+    /// they count one.
     pub(crate) counts: bool,
-    /// The key whose server it goes to; `None` for any server.
+    /// The key to whose server the request goes; `None` for any server.
     pub(crate) key: Option<&'a str>,
-    /// Whether it has several keys that do not belong to one lock.
+    /// Whether the request has several keys that do not belong to one lock.
     pub(crate) multi_key: bool,
-    /// Whether the client never sends it again once Redis may have executed it.
+    /// Whether the client never sends the request again once Redis may have executed it.
     pub(crate) at_most_once: bool,
-    /// The channel on which it may publish a message.
+    /// The channel on which the request may publish a message.
     pub(crate) publishes_on: Option<&'a str>,
     /// What an error names as its subject.
     pub(crate) what: &'a str,
@@ -124,9 +125,9 @@ pub(crate) struct Answer {
     pub(crate) value: Value,
     /// Taken before the answered request was sent.
     pub(crate) sent: Instant,
-    /// Whether an earlier sending of it was never answered.
+    /// Whether an earlier sending of the request was never answered.
     pub(crate) repeated: bool,
-    /// Whether it came from a server that is about to get the slot. No waiter listens there yet.
+    /// Whether the answer came from a server that is about to get the slot. No waiter listens there yet.
     pub(crate) asking: bool,
 }
 

@@ -54,7 +54,8 @@ pub(crate) struct Waiters {
     changed: Notify,
     /// Notifies the client's thread that a waiter of a fair lock has asked, taken the lock, or left.
     progress: Notify,
-    /// Set with that of the queues: each request looks at it, several times.
+    /// Whether the client is closed, as the queues say, too: each request looks at this several times, without their
+    /// mutex.
     closed: AtomicBool,
     /// How many calls wait: each reader that joins others looks at it.
     waiting: AtomicUsize,
@@ -79,7 +80,7 @@ pub(crate) enum Next {
     Ask(Option<Instant>),
     /// The waiter has the lock, from another holder of this client.
     Handed(AcquiredHold),
-    /// Another call of its handle has the lock: nest in that.
+    /// Another call of this handle has the lock: nest in that.
     Nests,
     /// The wait is worth a warning.
     WaitsLong,
@@ -109,7 +110,7 @@ impl Waiters {
         self.change_at(clock::now(), change)
     }
 
-    /// The same, at that moment.
+    /// Runs `change`, as of `now`, under the mutex of the queues, and its effects after it.
     fn change_at<R>(&self, now: Instant, change: impl FnOnce(&mut Queues<Waiter>) -> R) -> R {
         let (result, effects) = self.change_quietly(now, change);
         self.run(effects);

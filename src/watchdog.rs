@@ -62,21 +62,21 @@ pub(crate) struct Watchdog {
     losses: Arc<Losses>,
     lease: Duration,
     period: Duration,
-    /// How long before it is due a lock may be renewed.
+    /// How long before a lock is due the watchdog may renew it.
     early: Duration,
     /// How long the watchdog waits for more locks to be due: one batch instead of many.
     linger: Duration,
-    /// How long a renewal may go unanswered before it is tried again.
+    /// How long a renewal may go unanswered before the watchdog tries it again.
     answer_timeout: Duration,
-    /// For how long a lock is renewed.
+    /// For how long the watchdog renews a lock.
     max_hold: Duration,
 }
 
-/// One possession in a batch, and the handle that is inside.
+/// A possession in a batch, and the handle that is inside.
 struct Entry {
     handle: Arc<Handle>,
     possession: Arc<Possession>,
-    /// Until when its lease is valid as it is, and how often it was made shorter before.
+    /// Until when the lease is valid as it is, and how often it was made shorter before.
     until: Instant,
     shortened: u32,
 }
@@ -216,8 +216,8 @@ impl Watchdog {
         None
     }
 
-    /// One forbidden key fails its whole batch. Then this finds it in two steps: it renews the locks
-    /// ten by ten, and those of a refused ten one by one.
+    /// Renews the locks of a batch. One forbidden key fails its whole batch. Then this finds the key in two steps: it
+    /// renews the locks ten by ten, and those of a refused ten one by one.
     async fn renew_all(&self, router: &Router, batch: Vec<Entry>) {
         let mut refused = self.renew(router, batch).await;
         for size in [RETRY_BATCH, 1] {

@@ -61,7 +61,7 @@ impl<Q> Acquisition<'_, Q> {
         spawn(engine.process.bind(warn).in_current_span());
     }
 
-    /// Who has the lock, and whether it is this client, as far as that is known without a request.
+    /// Who has the lock, as far as the client knows without a request, and whether it is this client.
     fn holder(&self, handle: &Handle, now: Instant) -> (Holder, bool) {
         let Self { engine, .. } = *self;
         let name = handle.names.key();

@@ -26,7 +26,7 @@ impl<Q: Question> Acquisition<'_, Q> {
         has_time && Q::is_starved(self)
     }
 
-    /// It has waited, and has got that. Counts the call, if it ends with that.
+    /// The call has waited, and this is the result. Counts the call, if it ends with that.
     pub(super) fn waited(&self, granted: &Result<Option<Q::Granted>, Error>) {
         if !matches!(granted, Ok(None)) || !self.goes_on() {
             self.has_waited();

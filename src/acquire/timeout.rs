@@ -10,16 +10,16 @@ use crate::wait::SILENCE;
 /// How long a caller is ready to wait.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Wait {
-    /// One try.
+    /// The call tries once, and does not wait.
     Once,
-    /// Until then.
+    /// The call waits until then.
     Until(Instant),
-    /// As long as it takes, but for an outage of Redis.
+    /// The call waits as long as it takes, but for an outage of Redis.
     Forever,
 }
 
 impl Wait {
-    /// So long, by the clock of the machine of that client.
+    /// A wait of that length from now on, by the clock of the machine of that client.
     pub(crate) fn from_now(engine: &Engine, wait: Duration) -> Self {
         if wait.is_zero() {
             return Self::Once;

@@ -82,7 +82,8 @@ impl Engine {
         self.process.bind(self.host.run(shutdown)).await
     }
 
-    /// Those of guards that were lost before, too: their release may be late, and then Redis has them still.
+    /// Takes back all holds that have guards. Those of guards that were lost before, too: their release may be late,
+    /// and then Redis has them still.
     fn take_back_all(&self, taken: &mut BTreeSet<String>) {
         self.possessions.with_guards().iter().for_each(|one| self.take_back(one, taken));
     }

@@ -26,7 +26,7 @@ pub(super) struct Work {
     pub(super) stop: signal::Receiver,
     pub(super) closed: signal::Receiver,
     pub(super) begin: Arc<Notify>,
-    /// Whether it makes the connections before a call needs them.
+    /// Whether the client is lazy: then this thread makes the first connections, as soon as a call needs them.
     pub(super) lazy: bool,
     pub(super) watchdog: Arc<Watchdog>,
     pub(super) waiters: Arc<Waiters>,

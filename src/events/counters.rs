@@ -26,7 +26,7 @@ impl Counter {
 #[derive(Default)]
 pub(crate) struct ThreadsCounter([Alone; 16]);
 
-/// Of which no other value is on its cache line, nor on the one that is read ahead.
+/// A counter that is alone on its cache line, and on the one that the processor reads ahead.
 #[derive(Default)]
 #[repr(align(128))]
 struct Alone(Counter);
@@ -93,7 +93,7 @@ pub(crate) struct Attempt<'a> {
 
 /// What a call can acquire.
 pub(crate) trait Acquires {
-    /// Whether it came without a request, from another holder or reader of this client.
+    /// Whether the hold came without a request, from another holder or reader of this client.
     fn is_handed_off(&self) -> bool;
 }
 

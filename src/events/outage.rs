@@ -61,7 +61,7 @@ pub(super) enum Line {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Summary {
     pub(super) lasted: Duration,
-    /// Of all servers that do not answer; or of the one that answers again.
+    /// How many requests have failed at all servers that do not answer; or at the one server that answers again.
     pub(super) failures: u64,
     pub(super) servers: usize,
 }

@@ -53,7 +53,7 @@ impl Hold {
         Self::acquired(of, granted, now, acquired_in)
     }
 
-    /// One that its caller gets `now`.
+    /// A hold that its caller gets `now`.
     pub(crate) fn acquired(
         of: Arc<ClientHandle>,
         granted: Held,
@@ -72,7 +72,8 @@ impl Hold {
         self.unlock_side((), |()| {}).await
     }
 
-    /// The same, where its handle has a `side` of a lock that it leaves with the hold.
+    /// Gives the hold back, and waits until Redis has confirmed that. In the same step `leaves` has the `side` of a
+    /// read-write lock end, which its handle leaves with the hold.
     pub(crate) async fn unlock_side<S: Sync>(
         mut self,
         side: S,
@@ -152,7 +153,7 @@ impl Hold {
         self.span.end(|| validity.loss(clock::now()));
     }
 
-    /// Its guard has gone, or its `unlock` has ended: like this, unless it was lost.
+    /// Counts the hold: its guard has gone, or its `unlock` has ended. It ended like this, unless it was lost.
     fn ends(&self, end: End) {
         self.of.handle.names.series.held(self.of.handle.kind, || {
             let now = clock::now();
@@ -233,8 +234,8 @@ impl Hold {
         self.extend_side(lease, |_, _| {}).await
     }
 
-    /// The same, where a reader may have its hold together with others. It leaves these before, and `replaces` the validity
-    /// by its own.
+    /// Sets the lease anew. A reader that has its hold together with others first leaves them for a hold of its own,
+    /// and `replaces` their validity by that of its own.
     pub(crate) async fn extend_side(
         &self,
         lease: Duration,

@@ -12,7 +12,8 @@ use crate::sweep::Sweep;
 
 use super::Handle;
 
-/// Those of a fenced lock know the token of its last writer: they have a handle of their own.
+/// How many handles for readers a client has for one name. The readers of a fenced lock know the token of its last
+/// writer: they have a handle of their own.
 const KINDS: usize = 2;
 
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! The two sides of a handle of a read-write lock: to write it is an owner of its own, and to read it uses the
+//! The two sides of a read-write lock: the caller writes by a handle of its own, and reads by the
 //! handle that all readers of its client share.
 
 use std::sync::{Arc, Weak};
@@ -19,7 +19,7 @@ pub(crate) struct Sides {
 
 #[derive(Default)]
 struct Own {
-    /// Its own guards among those of all readers.
+    /// The guards of this handle among those of all readers of the client.
     guards: Vec<Arc<Validity>>,
     /// The possession in which the last one of them was. As a rule the next one is there, too: so it need not ask the
     /// handle that all readers share.
@@ -33,12 +33,12 @@ impl Sides {
         Self { read, write, own: Mutex::default() }
     }
 
-    /// Whether it has a guard that reads.
+    /// Whether the handle has a guard that reads.
     pub(crate) fn reads(&self, now: Instant) -> bool {
         self.own.lock().guards.iter().any(|validity| validity.check(now).is_some())
     }
 
-    /// Whether it has a guard that writes.
+    /// Whether the handle has a guard that writes.
     pub(crate) fn writes(&self, now: Instant) -> bool {
         self.write.holding(now).is_some()
     }
@@ -51,23 +51,23 @@ impl Sides {
         self.own.lock().guards.iter().any(|one| Arc::ptr_eq(one, validity))
     }
 
-    /// The possession in which it read last, if that is still known: others may read in another one by now.
+    /// The possession in which the handle read last, if that is still known: others may read in another one by now.
     pub(crate) fn readers(&self) -> Option<Arc<Possession>> {
         self.own.lock().readers.upgrade()
     }
 
-    /// The joint hold of which it had a part last, if that is one of the running thread.
+    /// The joint hold of which the handle had a part last, if that is one of the running thread.
     pub(crate) fn joint(&self) -> Option<Arc<Joint>> {
         let joint = self.own.lock().joint.upgrade();
         joint.filter(|joint| joint.is_of_this_thread())
     }
 
-    /// As which it has a part of a joint hold.
+    /// The number under which the handle has a part of a joint hold.
     pub(crate) fn reads_as(&self) -> HandleId {
         self.write.number
     }
 
-    /// It has got that guard, which reads.
+    /// The handle has got that guard, which reads.
     pub(crate) fn add(&self, granted: &Held) {
         let mut own = self.own.lock();
         own.guards.push(granted.validity.clone());
@@ -81,12 +81,12 @@ impl Sides {
         }
     }
 
-    /// The same of a part of that joint hold.
+    /// The handle has got a guard with a part of that joint hold.
     pub(crate) fn add_part(&self, joint: &Joint) {
         self.own.lock().guards.push(joint.granted.validity.clone());
     }
 
-    /// One of its guards has another validity from now on.
+    /// One of the handle's guards has another validity from now on.
     pub(crate) fn replace(&self, before: &Arc<Validity>, after: &Arc<Validity>) {
         let mut own = self.own.lock();
         if let Some(guard) = own.guards.iter_mut().find(|one| Arc::ptr_eq(one, before)) {

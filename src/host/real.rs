@@ -13,7 +13,7 @@ pub(crate) use super::{real_lane as lane, real_machine as machine, real_thread a
 
 pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
 
-/// The same for one text as long as the process lives.
+/// Hashes a text: to the same number as long as the process lives.
 pub(crate) fn hash(text: &str) -> u64 {
     static SEED: LazyLock<foldhash::fast::RandomState> = LazyLock::new(Default::default);
     SEED.hash_one(text)
@@ -95,7 +95,7 @@ pub(crate) struct Runtime(Handle);
 pub(crate) struct RuntimeId(runtime::Id);
 
 impl Runtime {
-    /// That of the calling task.
+    /// The runtime of the calling task.
     pub(crate) fn current() -> Self {
         Self(Handle::current())
     }

@@ -20,7 +20,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 /// Iterates in the same order in each run of one seed.
 pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 
-/// The same for one text in each run.
+/// Hashes a text: to the same number in each run.
 pub(crate) fn hash(text: &str) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(text)
 }
@@ -37,7 +37,7 @@ pub(crate) trait Machine: Send + Sync {
     /// `None` for real time.
     fn now(&self) -> Option<Instant>;
 
-    /// For so long by the machine's own clock. `None` for real time.
+    /// Sleeps for that long by the machine's own clock. `None` for real time.
     fn sleep(&self, duration: Duration) -> Option<BoxFuture<()>>;
 
     /// Connects a runtime of this machine to a server.
@@ -49,7 +49,7 @@ pub(crate) trait Machine: Send + Sync {
 
     fn random(&self) -> u64;
 
-    /// Its name; `None` for that of the real one.
+    /// The name of this machine; `None` for that of the real one.
     fn name(&self) -> Option<String>;
 
     /// What drives the threads of its clients; `None` for real threads.
@@ -61,7 +61,7 @@ pub(crate) trait Machine: Send + Sync {
     /// A task was spawned in a runtime of this machine.
     fn spawned(&self, runtime: u64, task: AbortHandle);
 
-    /// Whether its tasks run. If they do not, wakes the task when they do.
+    /// Whether the machine's tasks run. If they do not, wakes the task when they do.
     fn runs(&self, cx: &mut Context<'_>) -> bool;
 
     /// What a task waits for that is not polled at once, because others keep the processors busy.
@@ -104,7 +104,7 @@ impl Host {
         Self(PLACE.with_borrow(Clone::clone))
     }
 
-    /// That runtime of a machine; zero is whatever runtime polls the task.
+    /// A host on that runtime of a machine; zero is whatever runtime polls the task.
     pub(crate) fn of(machine: Arc<dyn Machine>, runtime: u64) -> Self {
         Self(Some(Place { machine, runtime }))
     }
@@ -308,12 +308,12 @@ pub(crate) struct Runtime {
     host: Host,
 }
 
-/// That of Tokio, and the number on a simulated machine.
+/// Identifies a runtime: by its id in Tokio, and by its number on a simulated machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RuntimeId(runtime::Id, u64);
 
 impl Runtime {
-    /// That of the calling task.
+    /// The runtime of the calling task.
     pub(crate) fn current() -> Self {
         Self { handle: Handle::current(), host: Host::current() }
     }

@@ -19,7 +19,7 @@ use crate::kind::Kind;
 pub(crate) struct Metrics {
     pub(super) labels: Vec<Label>,
     pub(super) times: Arc<AllTimes>,
-    /// Those of a client without groups.
+    /// The group of all names, if the client has no groups.
     group: Arc<Group>,
     groups: Option<Groups>,
     commands: [[OnceLock<Histogram>; Outcome::TEXTS.len() + 1]; Operation::TEXTS.len()],

@@ -116,11 +116,11 @@ pub(super) const KIND_TEXTS: [&str; KINDS] = [
     "multi",
 ];
 
-/// So many kinds there are, several locks at once included.
+/// How many kinds there are, with several locks at once as one.
 #[cfg(feature = "metrics")]
 pub(super) const KINDS: usize = 9;
 
-/// The place of a kind, and what it is called. `None` is several locks at once.
+/// The number of a kind, and what it is called. `None` is several locks at once.
 #[cfg(feature = "metrics")]
 pub(super) fn kind(kind: Option<Kind>) -> (usize, &'static str) {
     let at = match kind {

@@ -26,7 +26,7 @@ pub(crate) struct Levels {
     pub(crate) connections: [usize; 2],
 }
 
-/// One client's part of a gauge, which all clients of the process share that have no label. It goes with the client.
+/// What one client adds to a gauge that all clients of the process without a label share. Its drop takes that away.
 struct Part {
     gauge: Gauge,
     part: f64,

@@ -33,12 +33,13 @@ impl AcquiredHold {
         Self { possession, hold, validity, lease, handed_off: false.into(), token }
     }
 
-    /// It came without a request.
+    /// Notes that the hold came without a request.
     pub(crate) fn set_handed_off(&self) {
         self.handed_off.store(true, Ordering::Relaxed);
     }
 
-    /// Its guard gives it back, unless it stays. In the same step `leaves_side` has its handle read no more.
+    /// Gives the hold back for its guard, unless the guard stays. In the same step `leaves_side` has its handle read no
+    /// more.
     pub(crate) fn leave(&self, how: Leave, now: Instant, leaves_side: impl FnOnce()) -> Leaves {
         let mut holds = self.possession.holds.lock();
         let leaves = holds.leave(self.hold, how == Leave::OrStay, now);

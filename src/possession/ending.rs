@@ -32,14 +32,14 @@ impl Possessions {
         }
     }
 
-    /// Those whose guards are alive.
+    /// The possessions whose guards are alive.
     pub(crate) fn with_guards(&self) -> Vec<Arc<Possession>> {
         let mut all = self.all();
         all.retain(|one| one.holds.lock().has_holds());
         all
     }
 
-    /// Those of which Redis may have a hold.
+    /// The possessions of which Redis may have a hold.
     pub(crate) fn unreleased(&self) -> Vec<Arc<Possession>> {
         let mut all = self.all();
         all.retain(|one| one.holds.lock().may_have_pending());

@@ -100,14 +100,14 @@ pub(super) struct HandedOn {
     in_queue: bool,
     /// Redis has yet to hear which waiter the client's entry stands for.
     entry_unsaid: bool,
-    /// Those who wait until Redis has confirmed that their hold was there to its end.
+    /// The callers that wait until Redis has confirmed that their hold was there to its end.
     confirms: Vec<Confirm>,
     /// The holds before, of which no request has said since that they were there to their ends, if a caller may
     /// have yet to ask for that.
     pub(super) unconfirmed: Vec<Arc<Validity>>,
-    /// The client's thread sees to it.
+    /// The client's thread is about to tell Redis what it has to hear.
     settling: bool,
-    /// It has the permit of the possession.
+    /// The client's thread has the permit of the possession for that.
     prolonging: bool,
 }
 
@@ -242,7 +242,7 @@ impl HoldState {
         unwritten.map(|unwritten| unwritten.lease)
     }
 
-    /// The same if its hold is live: one that has ended needs no time any more.
+    /// The lease of which Redis has not heard, if its hold is live: one that has ended needs no time any more.
     pub(super) fn unwritten_of_valid(&self, now: Instant) -> Option<Duration> {
         let Unwritten { hold, lease, .. } = self.handed.as_ref()?.unwritten?;
         let mut live = self.live.iter().filter(|live| live.number == hold);
@@ -267,13 +267,14 @@ impl HoldState {
         self.handed.as_ref().map_or(0, |handed| handed.confirms.len())
     }
 
-    /// The first of these callers, for which there is an answer.
+    /// The first of the callers that wait for a confirmation, for which there is an answer.
     pub(crate) fn take_confirms(&mut self, many: usize) -> Vec<Confirm> {
         let Some(handed) = &mut self.handed else { return Vec::new() };
         handed.confirms.drain(..many.min(handed.confirms.len())).collect()
     }
 
-    /// Those callers if Redis does not have the lock: a request has found that beside another one, whose answer went to others.
+    /// All callers that wait for a confirmation, if Redis does not have the lock: a request has found that beside
+    /// another one, whose answer went to others.
     pub(crate) fn take_confirms_of_lost(&mut self) -> Vec<Confirm> {
         let gone = self.rare.as_ref().is_some_and(|rare| rare.gone.is_some());
         self.take_confirms(if gone { usize::MAX } else { 0 })

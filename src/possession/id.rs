@@ -42,7 +42,7 @@ pub(super) fn without_writer(id: &str) -> &str {
 }
 
 impl Possession {
-    /// Whether it is that of the writer of a read-write lock.
+    /// Whether the possession is that of the writer of a read-write lock.
     pub(crate) fn writes(&self) -> bool {
         self.id.ends_with(WRITER)
     }

@@ -35,11 +35,11 @@ pub(crate) struct Joint {
 
 #[derive(Default)]
 struct Parts {
-    /// The handle of each, which has the guard.
+    /// The handle of each part: that handle has the guard.
     of: Vec<HandleId>,
-    /// That of the one that stays for others, and is about to go.
+    /// The handle of the part that stays for others, and is about to go.
     stays: Option<HandleId>,
-    /// Until when one may be added.
+    /// Until when a part may be added.
     open_until: Option<Instant>,
     is_closed: bool,
     is_unwatched: bool,
@@ -56,7 +56,7 @@ impl Parts {
 }
 
 impl Joint {
-    /// Of a hold that the hold state has for it.
+    /// A joint hold without parts yet, of a hold that the hold state has for it.
     pub(super) fn new(granted: AcquiredHold, lane: usize, open_until: Option<Instant>) -> Self {
         let parts = Parts { open_until, ..Parts::default() };
         Self { granted, lane, parts: Mutex::new(parts) }
@@ -136,8 +136,8 @@ impl Joint {
         parts.of.len() + usize::from(parts.stays.is_some())
     }
 
-    /// Whether it has no part that the watchdog renews it for. If it has none, the watchdog forgets it (invariant 2), if
-    /// that is who asks.
+    /// Whether the joint hold has no part that the watchdog renews it for. If it has none, and the watchdog asks, the
+    /// watchdog forgets it (invariant 2).
     pub(super) fn is_idle(&self, watchdog_asks: bool) -> bool {
         let mut parts = self.parts.lock();
         parts.is_unwatched |= watchdog_asks && parts.of.is_empty();
@@ -263,7 +263,8 @@ pub(crate) enum Held {
 }
 
 impl Held {
-    /// Its guard gives it back, unless it stays. In the same step `leaves_side` has its handle read no more.
+    /// Gives the hold back for its guard, unless the guard stays. In the same step `leaves_side` has its handle read no
+    /// more.
     pub(crate) fn leave(&self, how: Leave, now: Instant, leaves_side: impl FnOnce()) -> Leaves {
         match self {
             Self::Part(part) if part.own.get().is_none() => part.leave(how, now, leaves_side),
@@ -271,8 +272,8 @@ impl Held {
         }
     }
 
-    /// Its lease is about to change: takes a hold of its own, if it has a part of a joint one. In the same step it
-    /// `replaces` the validity of that by its own.
+    /// Prepares a change of the lease: takes a hold of its own for a guard that has a part of a joint one. In the same
+    /// step `replaces` sets the validity of the new hold in place of that of the joint one.
     pub(crate) fn leave_joint(
         &self,
         now: Instant,

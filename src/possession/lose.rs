@@ -19,12 +19,12 @@ pub(crate) enum FoundBy {
     Extension,
     Execution,
     HandOff,
-    /// That of a reader of the same handle, beside which it was to stand.
+    /// The request of a reader of the same handle, which wanted to stand beside the writer.
     Reader,
 }
 
 impl Possession {
-    /// Reports that it is lost: a guard was valid until then.
+    /// Reports that the possession is lost: a guard was valid until then.
     pub(crate) fn report_loss(&self, events: &Events, loss: Loss, how: &str, now: Instant) {
         events.lost(self.key_and_id(), loss, how, now);
         self.names.series.lost(self.writes(), loss);
@@ -107,7 +107,8 @@ impl HoldState {
         lost
     }
 
-    /// The same beside a request under way: those stay that it is about.
+    /// Takes all holds that Redis turned out not to have, beside a request under way. Those stay that the request is
+    /// about.
     fn lose_what_was_not_asked_for(&mut self) -> Vec<Arc<Validity>> {
         let mut lost = self.lose_live();
         lost.extend(self.take_not_asked());

@@ -230,7 +230,7 @@ impl Registered {
         self.entries.values().filter_map(Weak::upgrade)
     }
 
-    /// That possession with another id, if it has ended and nothing else refers to it.
+    /// Gives that possession another id, if it has ended and nothing else refers to it.
     fn begin_again(
         &mut self,
         mut spare: Arc<Possession>,

@@ -18,7 +18,7 @@ pub(crate) enum Renewal {
         /// Holds ran out, unrenewed, and nothing has reported that yet.
         ran_out: bool,
     },
-    /// It is held for so long that nothing is renewed any more, and valid until then.
+    /// The possession has been held for so long that the watchdog renews nothing any more. It is valid until then.
     Over { until: Instant },
 }
 
@@ -79,8 +79,8 @@ impl HoldState {
         }
     }
 
-    /// Whether it is `max_hold` ago that a lease of the handle inside was first requested, which the
-    /// watchdog renews: `at` that time, if this has not been asked before.
+    /// Whether a lease of the handle inside, which the watchdog renews, was first requested at least `max_hold` ago. If
+    /// this is the first question, that request counts as of `at`.
     fn is_renewed_for(&mut self, max_hold: Duration, at: Instant, now: Instant) -> bool {
         // Not `from + max_hold`: any duration may have been set.
         max_hold < Duration::MAX && {

@@ -8,7 +8,7 @@ use crate::lease::Validity;
 use super::HoldState;
 
 impl HoldState {
-    /// A request is about to be sent that is about all of them.
+    /// The client is about to send a request that is about all of these holds.
     pub(super) fn asks(&mut self) {
         let all = self.unconfirmed().len() + self.given_back.len();
         let before = std::mem::replace(&mut self.asked, u32::try_from(all).unwrap_or(u32::MAX));
@@ -17,20 +17,20 @@ impl HoldState {
         }
     }
 
-    /// The request that was sent last said nothing of them, and was not executed before that.
+    /// The request that was sent last said nothing of these holds, and was not executed before that.
     pub(crate) fn answered(&mut self) {
         self.asked = 0;
     }
 
-    /// The request that was sent last found the lock there, so that those were there to their ends that it is about.
+    /// The request that was sent last found the lock there. So the holds that it is about were there to their ends.
     pub(super) fn confirmed(&mut self) {
         self.rare.iter_mut().for_each(|rare| rare.unanswered = 0);
         let many = std::mem::take(&mut self.asked) as usize;
         self.take_oldest(many, drop);
     }
 
-    /// Redis has nothing of the lock. Returns those that are lost by that: of all others an earlier request was about, which
-    /// may have been executed when the lock was there still.
+    /// Redis has nothing of the lock. Returns the holds that are lost by that: an earlier request, which may have been
+    /// executed when the lock was there still, was about all others.
     pub(super) fn take_returned(&mut self) -> Vec<Arc<Validity>> {
         self.take_asked(drop);
         let mut lost = Vec::new();
@@ -38,12 +38,13 @@ impl HoldState {
         lost
     }
 
-    /// Whether a request that is under way, if one is, is about any of them.
+    /// Whether a request without an answer is about any of these holds.
     pub(super) fn has_unanswered(&self) -> bool {
         self.asked > 0 || self.rare.as_ref().is_some_and(|rare| rare.unanswered > 0)
     }
 
-    /// The same while a request is under way that is about the others.
+    /// Redis has nothing of the lock, while a request is under way. Returns the holds that are lost by that: those
+    /// which the request, and an earlier one without an answer, are not about.
     pub(super) fn take_not_asked(&mut self) -> Vec<Arc<Validity>> {
         let unanswered = self.rare.as_ref().map_or(0, |rare| rare.unanswered);
         let mut stay = self.asked.max(unanswered) as usize;
@@ -57,8 +58,8 @@ impl HoldState {
         lost
     }
 
-    /// A request about a hand-off was sent again, and found nothing of the lock. It may have found it before, or not: so the
-    /// client cannot tell whether those were there to their ends that it is about.
+    /// A request about a hand-off was sent again, and found nothing of the lock. It may have found the lock when it was
+    /// sent first. So the client cannot tell whether the holds that it is about were there to their ends.
     pub(crate) fn cannot_tell(&mut self) {
         let mut untold = Vec::new();
         self.take_asked(|one| untold.push(one));
@@ -68,14 +69,14 @@ impl HoldState {
         }
     }
 
-    /// Those that a request was about that was never answered.
+    /// Takes the holds that a request was about which was never answered.
     fn take_asked(&mut self, each: impl FnMut(Arc<Validity>)) {
         let unanswered = self.rare.as_mut().map_or(0, |rare| std::mem::take(&mut rare.unanswered));
         let asked = std::mem::take(&mut self.asked).max(unanswered);
         self.take_oldest(asked as usize, each);
     }
 
-    /// The lock is handed off: a caller may have yet to ask what became of them.
+    /// The lock is handed off: a caller may have yet to ask what became of the holds that were given back.
     pub(super) fn goes_on_after_returned(&mut self) {
         let place = self.unconfirmed().len();
         // Whether it is awaited may change at any moment.
@@ -117,7 +118,7 @@ impl HoldState {
     }
 }
 
-/// Whether a call has yet to hear what became of it.
+/// Whether a call has yet to hear what became of that hold.
 fn is_awaited(validity: &Arc<Validity>) -> bool {
     Arc::strong_count(validity) > 1
 }

@@ -41,9 +41,9 @@ pub(super) struct Shared {
     uneven: bool,
     /// The writer beside these readers, or the last one that was (invariant 4). Its mutex is taken under this one.
     writer: Option<Arc<Possession>>,
-    /// Those of these holds that several guards have a part of.
+    /// The joint holds among these holds: each has the guards of several readers.
     joint: Vec<(HoldId, Weak<Joint>)>,
-    /// Where the next reader makes one.
+    /// Which threads have readers that take turns: there the next reader begins a joint hold.
     pub(super) threads: Threads,
 }
 
@@ -71,14 +71,14 @@ pub(crate) struct Join {
     pub(crate) lease: Lease,
     /// The lease in whole milliseconds.
     pub(crate) requested: Duration,
-    /// It may join whether or not the share is open.
+    /// The reader may join whether or not the share is open.
     pub(crate) passes: bool,
-    /// Its handle where that writes, and whether it does.
+    /// The number of the reader's handle where that handle writes, and whether it does.
     pub(crate) writes_as: HandleId,
     pub(crate) writes: bool,
     /// There is a limit to how long the watchdog renews a lease.
     pub(crate) has_limit: bool,
-    /// It has yet to go on, and is let in meanwhile.
+    /// The reader still waits in the queue, and is let in from there.
     pub(crate) is_let_in: bool,
 }
 
@@ -212,7 +212,8 @@ impl HoldState {
         takes
     }
 
-    /// Those readers of the same handle may be beside this writer from here on, which is not handed off any more.
+    /// The readers of the same handle, with that id, may be beside this writer from here on. The client does not hand
+    /// this writer off any more.
     pub(crate) fn has_readers(&mut self, readers: Id) {
         self.rare().readers = Some(readers);
     }
@@ -296,9 +297,10 @@ impl HoldState {
         Some((added, watch))
     }
 
-    /// The same with a part of the joint hold of its thread, where it can have that: with the default lease, while the
-    /// share is open, and beside no writer. One that comes there again and again with no other in between has a hold of
-    /// its own: it would be the last one of a joint hold each time.
+    /// Lets a reader join with a part of the joint hold of its thread, where it can have that: with the default lease,
+    /// while the share is open, and beside no writer. Else it joins as [`join`](Self::join) has it. A reader that comes
+    /// to its thread again and again with no other in between has a hold of its own: it would be the last one of a
+    /// joint hold each time.
     pub(crate) fn join_on_thread(
         &mut self,
         possession: &Arc<Possession>,

@@ -18,7 +18,7 @@ impl Streak {
         Self { handoffs: 0, since: now, others: None }
     }
 
-    /// Whether it began less than that time ago.
+    /// Whether the streak began less than that time ago.
     pub(crate) fn is_within(&self, time: Duration, now: Instant) -> bool {
         now.saturating_duration_since(self.since) < time
     }
@@ -32,7 +32,8 @@ impl Streak {
         (others > 0 && long).then_some(others)
     }
 
-    /// Whether it is time to ask how many others wait: half a streak after the last answer, and not twice for one hand-off.
+    /// Whether it is time for the client to ask how many others wait: half a streak after the last answer, and not
+    /// twice for one hand-off.
     pub(super) fn asks(&self, config: &Config, now: Instant) -> bool {
         let (handoffs, since) =
             self.others.map_or((0, self.since), |(_, handoffs, at)| (handoffs, at));

@@ -7,13 +7,13 @@
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Keys {
     None,
-    /// From the first of these words to the last.
+    /// The keys are the words from the first of these to the last.
     At(usize, usize),
-    /// From that word to the end, every so many words.
+    /// The keys begin with that word, and one follows every so many words, to the end.
     From(usize, usize),
-    /// That word says how many keys follow it; there is one more key at the other word.
+    /// That word says how many keys follow it. One more key is at the other word.
     Counted(usize, Option<usize>),
-    /// None, and a channel that belongs to a slot, as a key does: the first word behind the name.
+    /// There is no key. The first word behind the name is a channel, which belongs to a slot as a key does.
     Channel,
 }
 

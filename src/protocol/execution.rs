@@ -149,7 +149,7 @@ impl ConnectionLike for Replies {
     }
 }
 
-/// Those of a command in the form in which it is sent.
+/// The words of a command, which is in the form in which it is sent.
 fn words(packed: &[u8]) -> Option<Vec<&[u8]>> {
     let (many, mut rest) = number(packed)?;
     let mut words = Vec::with_capacity(many);

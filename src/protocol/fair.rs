@@ -21,10 +21,10 @@ use super::{
 pub(crate) struct QueueEntry {
     /// Since when the oldest waiter of this client has waited; `None` if none does.
     pub(crate) since: Option<Instant>,
-    /// That of this waiter, or of the last one that has left. A waiter that comes later has a higher
-    /// one, so that Redis knows which of two requests is the later one.
+    /// The ticket of this waiter, or of the last one that has left. A waiter that comes later has a higher one, so that
+    /// Redis knows which of two requests is the later one.
     pub(crate) ticket: u64,
-    /// That waiter is not the one that asks.
+    /// The oldest waiter is not the one that asks.
     pub(crate) of_another: bool,
     /// How long a client may take to come when Redis notifies it.
     pub(crate) grace: Duration,
@@ -49,13 +49,13 @@ impl QueueEntry {
 /// What Redis does when a client has its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TurnMode {
-    /// Redis grants it the lock.
+    /// Redis grants the lock to this client.
     Grant,
-    /// Redis notifies it, and it asks: only a hand-off could make a grant that of a waiter.
+    /// Redis notifies this client, which then asks: only a hand-off could make a grant that of a waiter.
     Notify,
-    /// Redis waits for it: it is not subscribed yet, and asks as soon as it is.
+    /// Redis waits for this client, which is not subscribed yet, and asks as soon as it is.
     Arriving,
-    /// It waits for a read-write lock, to read or to write: Redis notifies it, and it asks.
+    /// Redis notifies this client, which then asks: its oldest waiter wants to read a read-write lock, or to write.
     Read,
     Write,
 }
@@ -135,10 +135,10 @@ fn clock_of(said: &Value, asked: Instant) -> Option<ServerClock> {
 /// What Redis says of this client's entry in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refreshed {
-    /// There is none: the client must ask again.
+    /// There is no entry: the client must ask again.
     Gone,
     Kept,
-    /// It is kept, and the lock is free.
+    /// The entry is kept, and the lock is free.
     Free,
 }
 

@@ -48,11 +48,11 @@ pub(crate) struct Grant {
     pub(crate) names: Names,
     pub(crate) owner: String,
     pub(crate) lease: Duration,
-    /// Until when it is valid; `None` if that is not known.
+    /// Until when the grant is valid; `None` if the client does not know that.
     pub(crate) until: Option<Instant>,
-    /// If it is known when the grant began.
+    /// Who waits in other clients, if the client knows when the grant began.
     pub(crate) foreign: Option<OldestForeignWaiter>,
-    /// Those that Redis drew with it.
+    /// The tokens that Redis drew with the grant.
     pub(crate) tokens: TokenBlock,
 }
 

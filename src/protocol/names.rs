@@ -17,11 +17,11 @@ pub(crate) struct Names {
     wrapped: bool,
     /// Whether the channel is one client's own: then that client's id is at its end.
     own_channel: bool,
-    /// Whether it is a read-write lock.
+    /// Whether the lock is a read-write lock.
     read_write: bool,
-    /// That of the channel, made once: a client looks its locks up by their names many times for each hold.
+    /// The hash of the channel, computed once: a client looks its locks up by their names many times for each hold.
     hash: u64,
-    /// Where the client counts what happens to it.
+    /// Where the client counts what happens to the lock.
     pub(crate) series: Series,
 }
 
@@ -37,13 +37,13 @@ const READ_WRITE_WAITING: &str = "redlatch_rw_waiting:";
 const CLIENT: usize = 36;
 
 impl Names {
-    /// Those of a lock for which clients take turns. A name that brings a hash tag of its own stays as it
-    /// is; any other becomes the tag, so that all keys of one lock share a cluster slot.
+    /// The names of a lock for which clients take turns. A name that brings a hash tag of its own stays as it is; any
+    /// other becomes the tag, so that all keys of one lock share a cluster slot.
     pub(crate) fn new(prefix: &str, name: &str) -> Self {
         Self::on(CHANNEL, prefix, name)
     }
 
-    /// Those of a read-write lock, for which Redis keeps the order.
+    /// The names of a read-write lock, for which Redis keeps the order.
     pub(crate) fn of_read_write(prefix: &str, name: &str, client: &str) -> Self {
         let names = Self::on(READ_WRITE_CHANNEL, prefix, name);
         Self { read_write: true, ..names.with_own_channel(client) }
@@ -63,7 +63,7 @@ impl Names {
         }
     }
 
-    /// Those of a lock for which Redis keeps the order: its channel is the client's own.
+    /// The names of a lock for which Redis keeps the order: its channel is the client's own.
     pub(crate) fn with_own_channel(self, client: &str) -> Self {
         debug_assert!(client.len() == CLIENT && !self.own_channel, "BUG: no id of a client");
         let channel: Box<str> = format!("{}:{client}", self.channel).into();
@@ -75,7 +75,7 @@ impl Names {
         Self { series, ..self }
     }
 
-    /// Those of the lock with that key, if this is the channel of a client for it.
+    /// The names of the lock with that key, if this is the channel of a client for it.
     pub(crate) fn of_client(channel: &str, key: &str) -> Option<Self> {
         let names = Self::new("", key);
         let client = channel.strip_prefix(names.channel())?.strip_prefix(':')?;
@@ -112,17 +112,17 @@ impl Names {
         }
     }
 
-    /// Whether Redis keeps the order in which clients wait for it: then each listens on a channel of its own.
+    /// Whether Redis keeps the order in which clients wait for the lock: then each listens on a channel of its own.
     pub(crate) fn is_in_order(&self) -> bool {
         self.own_channel
     }
 
-    /// Whether it is a read-write lock, with scripts of its own.
+    /// Whether the lock is a read-write lock, with scripts of its own.
     pub(crate) fn is_read_write(&self) -> bool {
         self.read_write
     }
 
-    /// The client whose channel it is; empty if it has none of its own.
+    /// The client whose own channel this is; empty if it is the channel of all.
     pub(crate) fn client(&self) -> &str {
         if self.own_channel { &self.channel[self.channel.len() - CLIENT..] } else { "" }
     }
@@ -138,7 +138,7 @@ impl Names {
         self.queue_keys_of(self.read_write)
     }
 
-    /// Those of the read-write lock of that name, or of the fair lock.
+    /// The queue keys of the read-write lock of that name, or of the fair lock.
     pub(super) fn queue_keys_of(&self, read_write: bool) -> [String; 2] {
         let own = if self.wrapped { "" } else { ":" };
         let keys = match read_write {

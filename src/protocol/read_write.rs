@@ -32,7 +32,8 @@ fn writes(owner: &str) -> bool {
 }
 
 impl<'a> Call<'a> {
-    /// As [`acquire`](Call::acquire). A writer that readers keep out looks at once whether they are alive.
+    /// Asks for a hold of a read-write lock, as [`acquire`](Call::acquire) does for others. If readers keep a writer
+    /// out, this looks at once whether they are alive.
     pub(super) async fn acquire_read_write(
         &mut self,
         names: &Names,

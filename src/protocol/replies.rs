@@ -13,7 +13,7 @@ use crate::transport::Answer;
 pub(crate) struct Renewed {
     pub(crate) held: Vec<Result<(), Loss>>,
     pub(crate) sent: Instant,
-    /// It may have executed an earlier sending, too.
+    /// Redis may have executed an earlier sending of the request, too.
     pub(crate) repeated: bool,
 }
 

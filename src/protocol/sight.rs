@@ -29,15 +29,15 @@ pub(super) const FIRST_LOOK_COMMANDS: usize = 3;
 /// How many commands of the second look are about the queues of the lock and its token.
 const QUEUE_COMMANDS: usize = 4;
 
-/// One lock.
+/// What a look at one lock has shown.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sight {
-    /// Zero if it is free.
+    /// The remaining lease; zero if the lock is free.
     pub(crate) remaining: Duration,
-    /// Of a read-write lock that is held.
+    /// What it is held for, if it is a read-write lock that is held.
     pub(crate) mode: Option<Mode>,
     pub(crate) holders: Vec<SeenHolder>,
-    /// The last one that was drawn.
+    /// The last fencing token that was drawn.
     pub(crate) token: Option<FencingToken>,
     /// The clients in its queue, the oldest first.
     pub(crate) waiting: Vec<SeenWaiter>,
@@ -49,9 +49,9 @@ pub(crate) struct Sight {
 pub(crate) struct SeenHolder {
     pub(crate) owner: String,
     pub(crate) count: u32,
-    /// What it has of a read-write lock.
+    /// What this holder has of a read-write lock.
     pub(crate) mode: Option<Mode>,
-    /// Of a reader that has a lease of its own.
+    /// What is left of the lease, if this is a reader that has a lease of its own.
     pub(crate) remaining: Option<Duration>,
     /// When Redis granted it the lock in its turn, by the server's clock in microseconds.
     pub(crate) since: Option<u64>,
@@ -62,7 +62,7 @@ pub(crate) struct SeenWaiter {
     pub(crate) client: String,
     /// When its oldest waiter came, by the server's clock in microseconds.
     pub(crate) since: u64,
-    /// What that one wants of a read-write lock.
+    /// What the oldest waiter wants of a read-write lock.
     pub(crate) wants: Option<Mode>,
 }
 

@@ -92,7 +92,7 @@ impl Call<'_> {
 
 /// Where a survey is.
 pub(crate) struct Survey {
-    /// Of `MATCH`, with the prefix of the client.
+    /// The pattern for `MATCH`, with the prefix of the client.
     pattern: String,
     prefix: String,
     /// The servers yet to be looked at; `None` before the first request.
@@ -117,7 +117,7 @@ struct At {
 }
 
 impl Survey {
-    /// Of the locks whose names have the pattern, with the prefix that they have in Redis.
+    /// A survey of the locks whose names have the pattern, with the prefix that they have in Redis.
     pub(crate) fn new(prefix: &str, pattern: &str) -> Self {
         let special = |c: &char| ['*', '?', '[', ']', '\\'].contains(c);
         let escape = |c: char| special(&c).then_some('\\').into_iter().chain([c]);

@@ -44,7 +44,7 @@ pub(crate) fn text(name: &str, read: impl Fn(&str) -> String + Copy) -> String {
     lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect()
 }
 
-/// Of the functions of a file, those that the lines name, and what is between them.
+/// The text of those functions of a file that the lines name, and what is between them.
 fn named(name: &str, lines: &[String], read: impl Fn(&str) -> String) -> String {
     let mut code = lines.join("\n");
     let mut all = String::new();

@@ -81,11 +81,11 @@ mod side {
         #[doc(hidden)]
         fn guard() -> &'static str;
 
-        /// Its guard gives its hold back.
+        /// The guard of this side gives its hold back.
         #[doc(hidden)]
         fn leave(&self) {}
 
-        /// The validity of its guard is another one from now on.
+        /// The guard of this side has another validity from now on.
         #[doc(hidden)]
         fn replace(&self, _: Replaced<'_>) {}
     }
@@ -96,18 +96,18 @@ mod side {
         pub(in crate::read_write) after: &'a Arc<Validity>,
     }
 
-    /// That a handle has a guard that reads.
+    /// The side of a guard that reads, which its handle knows.
     pub struct Reading<K: ReadWriteKind> {
         pub(in crate::read_write) sides: Arc<Sides>,
         pub(in crate::read_write) validity: Arc<Validity>,
-        /// The one since it was extended, if it shared the first one.
+        /// The validity since the guard was extended, if it shared the first one.
         pub(in crate::read_write) own: OnceLock<Arc<Validity>>,
         pub(in crate::read_write) left: AtomicBool,
         pub(in crate::read_write) process: Process,
         pub(in crate::read_write) kind: PhantomData<fn() -> K>,
     }
 
-    /// That a guard writes.
+    /// The side of a guard that writes.
     pub struct Writing<K: ReadWriteKind> {
         pub(in crate::read_write) sides: Arc<Sides>,
         pub(in crate::read_write) kind: PhantomData<fn() -> K>,
@@ -149,14 +149,14 @@ mod side {
 use side::{Reading, Replaced, Side, Writing};
 
 impl<K: ReadWriteKind> ReadGuard<K> {
-    /// Of a hold that its handle knows as its own.
+    /// A guard of a hold that its handle knows as its own.
     pub(super) fn reads(sides: Arc<Sides>, hold: Hold) -> Self {
         let (validity, process) = (hold.granted.validity.clone(), hold.of.engine.process.clone());
         let (own, left) = (OnceLock::new(), AtomicBool::new(false));
         Self { side: Reading { sides, validity, own, left, process, kind: PhantomData }, hold }
     }
 
-    /// The owner that reads.
+    /// The lock through whose handle this guard reads.
     pub(super) fn lock(&self) -> ReadWriteLock<K> {
         ReadWriteLock::of_sides(&self.hold.of.engine, self.side.sides.clone())
     }
@@ -167,7 +167,7 @@ impl<K: ReadWriteKind> WriteGuard<K> {
         Self { side: Writing { sides, kind: PhantomData }, hold }
     }
 
-    /// The owner that writes.
+    /// The lock through whose handle this guard writes.
     pub(super) fn lock(&self) -> ReadWriteLock<K> {
         ReadWriteLock::of_sides(&self.hold.of.engine, self.side.sides.clone())
     }

@@ -10,7 +10,7 @@ use crate::protocol::Call;
 
 use super::{BackgroundRelease, Job, Releaser, send_release};
 
-/// One call's requests to Redis for one possession, under its permit (invariant 1).
+/// The requests of one call to Redis for one possession, under the permit of that (invariant 1).
 pub(crate) struct PossessionSession<'a> {
     pub(crate) call: Call<'a>,
     pub(super) possession: Arc<Possession>,

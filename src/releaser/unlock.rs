@@ -46,12 +46,12 @@ impl Left {
         Self { begun, leaves, ran_out }
     }
 
-    /// Whether it has yet to be given back.
+    /// Whether the guard has stayed, so that the hold has yet to be given back.
     pub(crate) fn stays(self) -> bool {
         self.leaves == Leaves::Nobody
     }
 
-    /// It has stayed, and gives its hold back now. That lock was not lost when `unlock` was called.
+    /// Gives the hold back now, after the guard has stayed. The lock was not lost when `unlock` was called.
     pub(crate) fn goes(self, granted: &Held, now: Instant, leaves_side: impl FnOnce()) -> Self {
         Self { ran_out: self.ran_out, ..Self::begin(granted, Leave::AfterStay, now, leaves_side) }
     }

@@ -69,7 +69,7 @@ fn tls() -> ConnectionAddr {
     ConnectionAddr::TcpTls { host, port: 0, insecure: false, tls_params: None }
 }
 
-/// The same settings for another server.
+/// The settings of `info` for another server.
 pub(super) fn at(info: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
     let addr = match info.addr().clone() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {

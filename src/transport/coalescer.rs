@@ -107,18 +107,18 @@ pub(super) struct Entry<Q, R> {
 }
 
 enum Progress<R> {
-    /// Not sent yet. With the waker of the task that waits.
+    /// The request is not sent yet. With the waker of the task that waits.
     Queued(Option<Waker>),
-    /// Sent, and not answered yet.
+    /// The request is sent, and not answered yet.
     Sent(Option<Waker>),
-    /// It is never sent: its caller has gone.
+    /// The request is never sent: its caller has gone.
     Cancelled,
-    /// `None` if the caller has taken the reply.
+    /// The request is over. `None` if the caller has taken the reply.
     Done(Option<R>),
 }
 
 impl<Q, R: Unanswered> Entry<Q, R> {
-    /// Marks it as sent. False if its caller has gone.
+    /// Marks the request as sent. False if its caller has gone.
     fn start(&self) -> bool {
         let mut progress = self.progress.lock();
         if let Progress::Queued(waker) = &mut *progress {
@@ -139,7 +139,7 @@ impl<Q, R: Unanswered> Entry<Q, R> {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Whether its caller has a reply, or has gone before it was sent.
+    /// Whether the caller has a reply, or has gone before the request was sent.
     pub(super) fn is_over(&self) -> bool {
         matches!(*self.progress.lock(), Progress::Cancelled | Progress::Done(_))
     }

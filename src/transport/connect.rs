@@ -31,7 +31,7 @@ impl Router {
         self.connect_all(&self.for_callers).await
     }
 
-    /// The same for the client's own thread, once the servers are known.
+    /// Tries once to make the connections of the client's own thread, once the servers are known.
     pub(crate) async fn connect_thread(self: &Arc<Self>) -> Result<(), Error> {
         self.connect_all(self.for_thread()).await
     }

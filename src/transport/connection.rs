@@ -134,7 +134,8 @@ impl Connection {
         }
     }
 
-    /// The same at a server that is about to get the slot of the key.
+    /// Sends a command, behind an `ASKING`, to a server that is about to get the slot of the key. Returns the answer as
+    /// [`ask`](Self::ask) does.
     pub(super) async fn ask_with_asking(&self, cmd: &Cmd, deadline: Instant) -> Reply {
         let mut both = redis::Pipeline::with_capacity(2);
         both.cmd("ASKING").add_command(cmd.clone());
@@ -169,7 +170,7 @@ impl Connection {
             .map(drop)
     }
 
-    /// The same for several scripts at once.
+    /// Loads several scripts into the server, all at once.
     async fn load_scripts(&self, scripts: Vec<&'static Script>) -> RedisResult<()> {
         let mut loads = JoinSet::new();
         for script in scripts {

@@ -95,7 +95,7 @@ impl Router {
         node.runtime_slot(Purpose::Commands).in_use()
     }
 
-    /// The same, or a new one by the deadline.
+    /// This runtime's connection to the server of the key, or a new one by the deadline.
     async fn reach(&self, request: &Request<'_>, retry: &mut Retry) -> Result<Connection, Error> {
         loop {
             let (error, cause) = match self.connect_by(request, retry).await {

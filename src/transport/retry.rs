@@ -54,15 +54,15 @@ impl Retry {
 /// What a request does next.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It is sent again at once, without the other requests of its batch.
+    /// The client sends the request again at once, without the other requests of its batch.
     Unbatch,
-    /// The connection is lost. It is sent again at once on another one.
+    /// The connection is lost. The client sends the request again at once on another one.
     Reconnect,
-    /// The connection is lost, and it may have been executed. It is not sent again.
+    /// The connection is lost, and Redis may have executed the request. The client does not send it again.
     GiveUp,
-    /// It is sent again where the error points to: at once, or after a pause.
+    /// The client sends the request again where the error points to: at once, or after a pause.
     Redirect { at_once: bool },
-    /// It is sent again after a pause.
+    /// The client sends the request again after a pause.
     Pause {
         /// Another server may be responsible for the key by now.
         refresh: bool,

@@ -26,7 +26,7 @@ const REFRESHES_BEFORE_DROP: u32 = 5 * REFRESHES_PER_TIMEOUT;
 const PLAIN: [&str; 2] = ["SUBSCRIBE", "UNSUBSCRIBE"];
 const SHARDED: [&str; 2] = ["SSUBSCRIBE", "SUNSUBSCRIBE"];
 
-/// Who receives the message of a release.
+/// Which clients receive the message of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Channels {
     /// The clients that are subscribed at this server.
@@ -269,7 +269,7 @@ impl Router {
     }
 }
 
-/// Those of the channels that are not confirmed, in their order.
+/// Those channels that are not confirmed, in the order in which they are in `channels`.
 pub(crate) fn unconfirmed(channels: &[Arc<str>], confirmed: &[Arc<str>]) -> Vec<Arc<str>> {
     if channels.len() == confirmed.len() {
         return Vec::new();

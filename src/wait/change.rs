@@ -67,7 +67,7 @@ pub(crate) struct Stay {
 pub(crate) struct NextWaiter<'a, W> {
     pub(crate) ticket: Ticket,
     pub(crate) waiter: &'a Arc<W>,
-    /// Whether it passes the head.
+    /// Whether this waiter passes the head.
     pub(crate) passes: bool,
 }
 

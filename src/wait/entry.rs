@@ -23,7 +23,7 @@ pub(super) struct OwnEntry {
     taken: bool,
     /// The next grant leaves the entry there: that of a reader, before a writer of this client.
     stays: bool,
-    /// Who waited in other clients when this one had the lock last.
+    /// Which waiters other clients had when this one had the lock last.
     foreign: Option<OldestForeignWaiter>,
     /// What the clock of the server said last.
     clock: Option<ServerClock>,

@@ -39,7 +39,8 @@ pub(super) struct WaitQueue<W> {
     asking: usize,
     /// When the head asks next.
     due: Instant,
-    /// What that was set to by a hand-off, or by what Redis has heard of one since: what it hears next replaces it.
+    /// What a hand-off set `due` to, or the request by which Redis heard of one since: what Redis hears next replaces
+    /// it.
     due_of_hand_off: Option<Instant>,
     pub(super) order: Order,
     pub(super) reach: Reach,
@@ -171,7 +172,7 @@ impl<W> WaitQueue<W> {
         !self.reach.is_silent_since(joined)
     }
 
-    /// That waiter has the lock, for `lease` unless it is renewed, and leaves.
+    /// The waiter with that ticket has the lock, for `lease` unless the lease is renewed, and leaves.
     pub(super) fn record_grant(&mut self, ticket: Ticket, lease: Duration, cx: &mut Context<W>) {
         if !self.has(ticket) {
             return;

@@ -17,7 +17,7 @@ pub(super) enum Reach {
     /// Redis has answered no request since the first call came, at that time.
     Unknown(Instant),
     Answers,
-    /// It began then.
+    /// Redis does not answer. The outage began at that time.
     Outage(Instant),
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Subscriptions {
 
 pub(super) struct Subscription {
     state: State,
-    /// The number of the connection on which the driver last asked for it.
+    /// The number of the connection on which the driver last asked for the subscription.
     on: Option<u64>,
     /// No waiter is left: until when the subscription is kept all the same.
     kept_until: Option<Instant>,
@@ -41,11 +41,11 @@ pub(super) struct Subscription {
 /// What a waiter finds that wants a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// None: the driver has something to do.
+    /// There is no subscription: the driver has something to do.
     New,
-    /// The lock has one, or will have one.
+    /// The lock has a subscription, or will have one.
     There,
-    /// That of another lock on the same channel: from here on its messages are for this one, too.
+    /// Another lock on the same channel has a subscription: from here on its messages are for this lock, too.
     Live,
 }
 
@@ -58,7 +58,7 @@ enum State {
 }
 
 impl Subscription {
-    /// It does not exist any more. Returns whether it was live.
+    /// The subscription does not exist any more. Returns whether it was live.
     fn end(&mut self) -> bool {
         std::mem::replace(&mut self.state, State::Wanted) == State::Live
     }

@@ -52,20 +52,20 @@ pub(super) struct TurnTimes {
 pub(super) struct Turn {
     /// Since when this client has kept the lock from others.
     since: Instant,
-    /// Another client has had it since.
+    /// Another client has had the lock since then.
     was_elsewhere: bool,
     deferral: Option<Deferral>,
-    /// How many others listen, and the most there have been.
+    /// How many other clients listen, and the most that have listened.
     others: u32,
     most: u32,
-    /// How many of them came the last time.
+    /// How many of the others came to take the lock the last time.
     came: u32,
     yield_time: Duration,
-    /// They have come within that time.
+    /// The others have come within the yield time.
     is_known: bool,
-    /// In how many deferrals in a row one of them did not come.
+    /// In how many deferrals in a row one of the others did not come.
     missed: u32,
-    /// Before that instant, only as many get a turn as came the last time.
+    /// Before that instant, this client gives a turn only to as many others as came the last time.
     all_from: Instant,
     used: Instant,
 }
@@ -74,18 +74,18 @@ pub(super) struct Turn {
 #[derive(Debug)]
 struct Deferral {
     give: u32,
-    /// Whether that is all of them.
+    /// Whether `give` is all of the others.
     all: bool,
     came: u32,
     /// The message of this client's own release has not come yet.
     awaits_own_message: bool,
-    /// It has not been subscribed all the time, so it cannot say whose messages come, or how many came:
-    /// it ends at its time.
+    /// This client has not been subscribed all the time, so it cannot say whose messages come, or how many others came:
+    /// the deferral ends at its time.
     is_deaf: bool,
     /// Since when the client whose turn it is could come, and until when it can.
     from: Instant,
     until: Instant,
-    /// The longest that one of them took, as far as is known: its hold included.
+    /// The longest time that one of the others took, as far as is known: its hold included.
     took: Duration,
 }
 
@@ -169,7 +169,7 @@ impl Turn {
         Some(until)
     }
 
-    /// So many other clients listen now: a release or a hand-off has counted them.
+    /// That many other clients listen now: a release or a hand-off has counted them.
     pub(super) fn record_others(&mut self, others: u32, now: Instant) {
         self.used = now;
         self.others = others;

@@ -151,7 +151,7 @@ impl Queues<Waiter> {
 }
 
 impl Registration<'_> {
-    /// Its place in the wait queue.
+    /// The ticket of this call: its position in the wait queue.
     pub(crate) fn ticket(&self) -> Ticket {
         self.ticket
     }
@@ -200,7 +200,7 @@ impl Registration<'_> {
         self.takes_hand_offs = takes_hand_offs;
     }
 
-    /// Its call has waited before, since then: an outage that began later is one to wait out.
+    /// The call has waited before, since then: an outage that began later is one to wait out.
     pub(crate) fn waits_since(&mut self, since: Instant) {
         self.joined = self.joined.min(since);
     }

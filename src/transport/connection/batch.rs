@@ -54,11 +54,11 @@ pub(crate) struct Batchable {
 #[derive(Debug, Clone)]
 pub(in crate::transport) enum Reply {
     Answer(RedisResult<Value>),
-    /// It has to be sent unbatched. The flag says whether it may have been executed.
+    /// The request has to be sent without a batch. The flag says whether the server may have executed it.
     Unbatched {
         sent: bool,
     },
-    /// Its deadline has passed. The flag says whether it may have been executed.
+    /// The deadline of the request has passed. The flag says whether the server may have executed it.
     TimedOut {
         sent: bool,
     },
@@ -80,7 +80,7 @@ pub(in crate::transport) struct Batched {
     batch: Batchable,
     deadline: Instant,
     operation: Operation,
-    /// Whether it is the first of its batch whose operation went well.
+    /// Whether this request is the first of its batch whose operation went well.
     pub(in crate::transport) counts: AtomicBool,
 }
 

@@ -32,7 +32,7 @@ pub(in crate::transport) struct RuntimeSlot {
 struct State {
     /// The connection in use, and since when it is.
     connection: Option<(Connection, Instant)>,
-    /// Those that were taken out of use before, and on which requests may still wait for answers.
+    /// The connections that were taken out of use before, and on which requests may still wait for answers.
     forgotten: Vec<Weak<Shared>>,
     has_supervisor: bool,
     pace: Pace,
@@ -89,8 +89,8 @@ impl RuntimeSlot {
         Some(connection)
     }
 
-    /// The same for a server that must not be used any more: also returns the connections that were
-    /// taken out of use before, if requests still wait on them.
+    /// Takes the connection out of use, if `which` accepts it, because its server must not be used any more. Returns
+    /// also the connections that were taken out of use before, if requests still wait on them.
     pub(in crate::transport) fn leave(
         &self,
         which: impl FnOnce(&Connection) -> bool,

@@ -103,7 +103,7 @@ impl ConnectionRecord {
         }
     }
 
-    /// It has never carried a request for a lock: there is nothing to record.
+    /// The connection has never carried a request for a lock: there is nothing to record.
     pub(in crate::transport) fn carried_no_request(&self) {
         self.stale.call_once(|| {});
     }

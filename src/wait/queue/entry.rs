@@ -7,11 +7,11 @@ use crate::wait::change::Ticket;
 
 pub(super) struct Entry<W> {
     pub(super) ticket: Ticket,
-    /// When its call began.
+    /// When the waiter's call began.
     pub(super) since: Instant,
-    /// None before it parks: a call that gets the lock at once needs none.
+    /// `None` before the waiter parks: a call that gets the lock at once needs none.
     pub(super) waiter: Option<Arc<W>>,
-    /// Its request, while one is under way.
+    /// The waiter's request, while one is under way.
     pub(super) asking: Option<Request>,
     /// How many requests of this waiter are over.
     pub(super) requests: u32,
@@ -19,7 +19,8 @@ pub(super) struct Entry<W> {
 
 pub(super) struct Request {
     pub(super) sent: Instant,
-    /// Since then there has been a reason to ask at that moment, or at once: the answer may be older than the reason.
+    /// Since the request was sent there has been a reason to ask again at that moment, or at once: the answer may be
+    /// older than the reason.
     pub(super) again_at: Option<Instant>,
 }
 
@@ -33,19 +34,19 @@ impl<W> Entry<W> {
         }
     }
 
-    /// Its request is over.
+    /// The waiter's request is over.
     pub(super) fn end_request(&mut self) -> Option<Request> {
         self.requests += 1;
         self.asking.take()
     }
 
-    /// Since when its first request is under way.
+    /// Since when the waiter's first request is under way.
     pub(super) fn first_request(&self) -> Option<Instant> {
         self.asking.as_ref().filter(|_| self.requests == 0).map(|request| request.sent)
     }
 
-    /// Whether those behind it may have the lock by a hand-off: while its first request is under way, or the one
-    /// after the client has subscribed. The waiter would never get the lock if it asked again and again and they
+    /// Whether waiters behind this one may have the lock by a hand-off: while its first request is under way, or the
+    /// one after the client has subscribed. The waiter would never get the lock if it asked again and again and they
     /// passed it each time.
     pub(super) fn can_be_passed(&self) -> bool {
         self.asking.is_some() && self.requests < 2

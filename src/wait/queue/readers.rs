@@ -41,8 +41,9 @@ impl<W> WaitQueue<W> {
         }
     }
 
-    /// Those waiters have the lock, and leave. No request has said so: Redis has no entry of this client, or that of one
-    /// of them. So the next head asks at once. To wait for a hand-off would be in vain, for readers may stay for long.
+    /// The waiters with these tickets have the lock, and leave. No request has said so: Redis has no entry of this
+    /// client, or that of one of them. So the next head asks at once. It does not wait for a hand-off, because readers
+    /// may stay for long.
     pub(in crate::wait) fn record_let_in(&mut self, let_in: &[Ticket], cx: &mut Context<W>) {
         let now = cx.at.now;
         let before = self.head(now).map(|head| head.ticket);

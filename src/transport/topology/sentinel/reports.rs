@@ -25,7 +25,7 @@ pub(super) struct Report {
 #[derive(Debug, Clone, Default)]
 struct Last {
     report: Option<Report>,
-    /// How many Sentinels it knows of, itself included.
+    /// How many Sentinels this one knows of, itself included.
     known: usize,
     silent_since: Option<Instant>,
 }
@@ -40,7 +40,7 @@ impl Reports {
         Self { last: vec![Last::default(); sentinels], rejected: Vec::new() }
     }
 
-    /// That Sentinel was asked at `asked`, has named the primary, and knows of so many Sentinels.
+    /// That Sentinel was asked at `asked`, has named the primary, and knows of `known` Sentinels.
     pub(super) fn record(&mut self, number: usize, report: Report, known: usize, asked: Instant) {
         self.last[number] = Last { report: Some(report), known, silent_since: None };
         self.forget_outlived(asked);

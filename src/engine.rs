@@ -199,7 +199,7 @@ impl Engine {
     fn refuse_calls(&self) {
         // While a grant that is on its way here still comes: behind that there is an answer.
         for (names, behind) in self.waiters.close() {
-            self.releaser.enqueue(Job::Leave(names, behind));
+            self.releaser.enqueue(Job::LeaveQueue(names, behind));
         }
     }
 

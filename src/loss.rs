@@ -1,9 +1,12 @@
 //! What follows when a request finds that Redis does not have the key of a lock: the lock is lost.
 //!
-//! A renewal, an extension, an execution, a release, a nested acquire or a hand-off
-//! finds that out and calls [`Losses::found_gone`]. It sets the guards to lost ([`Possession::lose`]).
-//! The waiters of this client had parked until the lease could have ended, and Redis published nothing:
-//! so it wakes them, and the head asks Redis at once.
+//! A renewal, an extension, an execution, a release, a nested acquire or a hand-off finds that out and calls
+//! [`Losses::found_gone`]. What marks the guards as lost is elsewhere: [`Possession::lose`] in
+//! `src/possession/lose.rs`, or `src/possession/ending.rs` when a client is shut down. A deadline that passes needs no
+//! mark: see `src/lease.rs`.
+//!
+//! The waiters of this client had parked until the lease could have ended, and Redis published nothing. So `found_gone`
+//! wakes them, and the head asks Redis at once.
 
 use std::sync::Arc;
 

@@ -120,25 +120,25 @@ pub(crate) enum Nesting {
 
 /// How a guard gives its hold back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Leave {
-    /// At once.
+pub(crate) enum GiveBack {
+    /// The guard gives its hold back at once.
     Now,
-    /// At once, unless it is the last reader: that one stays for others to join.
+    /// The guard gives its hold back at once, unless it is the last reader: that one stays for others to join.
     OrStay,
     /// The guard has stayed, and gives its hold back now.
     AfterStay,
 }
 
-/// What a guard leaves that gives its hold back.
+/// What remains when a guard gives its hold back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Leaves {
+pub(crate) enum Remains {
     /// The guard has not given its hold back: it is the last reader, and stays for others to join.
-    Nobody,
-    /// Other readers of this client, so that Redis has nothing to hear.
+    Guard,
+    /// Other readers of this client remain, so that Redis has nothing to hear.
     Readers,
-    /// A release, which is pending.
+    /// A release remains, which is pending.
     Release,
-    /// Nothing: the possession is lost.
+    /// Nothing remains: the possession is lost.
     Nothing,
 }
 

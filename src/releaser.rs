@@ -23,8 +23,8 @@ use crate::error::{Error, Outcome};
 use crate::handle::Handle;
 use crate::handoff::Handoffs;
 use crate::possession::{
-    AcquiredHold, Confirm, FoundBy, Held, Leave, Leaves, PendingRelease, Permit, Possession,
-    Prolong,
+    AcquiredHold, Confirm, FoundBy, GiveBack, Held, PendingRelease, Permit, Possession, Prolong,
+    Remains,
 };
 use crate::protocol::{Call, Grant, Names, Released, Terms};
 use crate::transport::{Connection, Router};
@@ -35,7 +35,7 @@ mod session;
 mod unlock;
 pub(crate) use jobs::{do_jobs, release_again};
 pub(crate) use session::PossessionSession;
-pub(crate) use unlock::{Left, Unlock};
+pub(crate) use unlock::{ReturnedHold, Unlock};
 
 /// Hands locks off, and enqueues releases for the background.
 pub(crate) struct Releaser {
@@ -50,7 +50,7 @@ pub(crate) enum Job {
     Settle(Arc<Possession>),
     /// Give up the client's entry in the queue of that lock, because no waiter is left. The request goes behind the last
     /// request about that possession.
-    Leave(Arc<Names>, Option<Arc<Possession>>),
+    LeaveQueue(Arc<Names>, Option<Arc<Possession>>),
     /// Hand a lock that Redis has granted to this client to its first waiter.
     Granted(Grant),
     /// Report when all jobs are done.
@@ -80,21 +80,22 @@ impl Releaser {
         Self { jobs, handoffs }
     }
 
-    /// The path of a dropped guard: gives its hold back in the hold state, and hands the lock off
-    /// to the next waiter of this client, or has the background release it.
+    /// Gives a hold back in the hold state, and hands the lock off to the next waiter of this client, or has the
+    /// client's thread release it.
     pub(crate) fn give_back(&self, granted: &AcquiredHold) {
-        self.follow_up(granted, granted.leave(Leave::Now, clock::now(), || {}));
+        self.follow_up(granted, granted.leave(GiveBack::Now, clock::now(), || {}));
     }
 
     /// The path of a dropped guard, whose hold may be a part of a joint hold: gives it back, and goes on as
     /// [`give_back`](Self::give_back) does.
-    pub(crate) fn give_back_held(&self, held: &Held, how: Leave, now: Instant) {
+    pub(crate) fn give_back_held(&self, held: &Held, how: GiveBack, now: Instant) {
         self.follow_up(held, held.leave(how, now, || {}));
     }
 
-    fn follow_up(&self, granted: &AcquiredHold, leaves: Leaves) {
+    /// The hold is given back. Hands the lock off, or enqueues a [`BackgroundRelease`], unless other readers remain.
+    fn follow_up(&self, granted: &AcquiredHold, remains: Remains) {
         let possession = &granted.possession;
-        if leaves == Leaves::Readers {
+        if remains == Remains::Readers {
             return;
         }
         if !self.hand_off(possession, None, None) {
@@ -144,7 +145,7 @@ impl Releaser {
 
     /// Has the client's thread give up the client's entry in the queue that Redis keeps.
     pub(crate) fn leave_queue(&self, handle: &Handle) {
-        self.enqueue(Job::Leave(handle.names.clone(), handle.last()));
+        self.enqueue(Job::LeaveQueue(handle.names.clone(), handle.last()));
     }
 
     pub(crate) fn enqueue(&self, job: Job) {
@@ -186,7 +187,7 @@ struct Answered {
     /// There was something to release.
     released: bool,
     /// The release may have brought the entry of a waiter that has left since: the caller must give that up.
-    leaves: bool,
+    leaves_queue: bool,
     /// The writer beside these readers, for which Redis keeps the lock too long now: the caller must see to it.
     outlasts: Option<Arc<Possession>>,
 }
@@ -194,12 +195,12 @@ struct Answered {
 impl Answered {
     /// What is left to do in the background.
     fn jobs(self, possession: &Arc<Possession>) -> impl Iterator<Item = Job> {
-        let leaves = || Job::Leave(possession.names.clone(), Some(possession.clone()));
+        let leave_queue = || Job::LeaveQueue(possession.names.clone(), Some(possession.clone()));
         let shortens = |writer: Arc<Possession>| {
             let lease = writer.holds.lock().longest_lease(clock::now());
             Job::Release(BackgroundRelease::new(writer, None, lease))
         };
-        self.leaves.then(leaves).into_iter().chain(self.outlasts.map(shortens))
+        self.leaves_queue.then(leave_queue).into_iter().chain(self.outlasts.map(shortens))
     }
 }
 
@@ -256,12 +257,17 @@ async fn send_release(
         None => {}
     }
     // The request that gave up the entry of that waiter may have been faster than this one.
-    let leaves = (brings || gone.is_some() && entry.is_some()) && handoffs.waiters.has_left(names);
+    let leaves_queue =
+        (brings || gone.is_some() && entry.is_some()) && handoffs.waiters.has_left(names);
     let (now, timeout) = (clock::now(), handoffs.config.watchdog_timeout);
     let kept = kept.filter(|(writer, until)| {
         confirmed && writer.holds.lock().outlasts_readers(*until, timeout, now)
     });
-    Ok(Answered { released: gone.is_none(), leaves, outlasts: kept.map(|(writer, _)| writer) })
+    Ok(Answered {
+        released: gone.is_none(),
+        leaves_queue,
+        outlasts: kept.map(|(writer, _)| writer),
+    })
 }
 
 /// Redis has executed that release, and so confirmed what it was sent for, and as many hand-offs.

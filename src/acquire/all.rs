@@ -23,7 +23,7 @@ use crate::handle::Handle;
 use crate::join::join_all;
 use crate::lease::{Lease, whole_millis};
 use crate::metrics::Series;
-use crate::possession::{AcquiredHold, Ask, FoundBy, Held, Leave, Possession};
+use crate::possession::{AcquiredHold, Ask, FoundBy, GiveBack, Held, Possession};
 use crate::protocol::{Acquired, Wanted};
 use crate::releaser::PossessionSession;
 use crate::token::TokenBlock;
@@ -126,7 +126,7 @@ impl Drop for Taken<'_> {
     fn drop(&mut self) {
         if self.engine.process.is_this_one() {
             let give_back = |hold| {
-                self.engine.releaser.give_back_held(hold, Leave::Now, clock::now());
+                self.engine.releaser.give_back_held(hold, GiveBack::Now, clock::now());
             };
             self.holds.iter().for_each(give_back);
         }

@@ -13,10 +13,10 @@ use crate::handle::Handle;
 use crate::host::Entered;
 use crate::lease::{Lease, MAX_LEASE, Validity};
 use crate::metrics::End;
-use crate::possession::{FoundBy, Held, Leave};
+use crate::possession::{FoundBy, GiveBack, Held};
 use crate::protocol::{Call, Renewed};
 use crate::ready::let_ready_tasks_run;
-use crate::releaser::{Left, PossessionSession, Unlock};
+use crate::releaser::{PossessionSession, ReturnedHold, Unlock};
 use crate::spans;
 
 /// A handle with its client. Its guards keep it: so the watchdog goes on renewing when the caller's handle is dropped.
@@ -106,31 +106,33 @@ impl Hold {
 
     async fn release(&mut self, leaves_side: impl Fn() + Copy) -> Result<(), Error> {
         let is_shared = self.of.handle.kind.is_shared();
-        let how = if is_shared { Leave::OrStay } else { Leave::Now };
-        let mut left = Left::begin(&self.granted, how, clock::now(), leaves_side);
-        self.stays = left.stays();
+        let how = if is_shared { GiveBack::OrStay } else { GiveBack::Now };
+        let mut returned = ReturnedHold::begin(&self.granted, how, clock::now(), leaves_side);
+        self.stays = returned.stays();
         if self.stays {
             // If the future is dropped meanwhile, the drop gives the hold back.
             self.stay_for_readers().await;
             self.stays = false;
-            left = left.goes(&self.granted, clock::now(), leaves_side);
+            returned = returned.goes(&self.granted, clock::now(), leaves_side);
         }
-        let released = if let Some(result) = left.is_over(&self.granted) {
+        let released = if let Some(result) = returned.is_over(&self.granted) {
             self.unlocking = true;
             result
         } else if is_shared && let Err(error) = check_runtime() {
             Err(error)
         } else {
             self.unlocking = true;
-            self.release_left(left).await
+            self.release_returned(returned).await
         };
         released.map_err(|error| error.about(self.name()))
     }
 
-    async fn release_left(&self, left: Left) -> Result<(), Error> {
-        let call =
-            Call::new(&self.of.engine.router, left.begun + self.of.engine.config.command_timeout);
-        let mut unlock = Unlock::begin(&self.of.engine.releaser, call, &self.granted, left);
+    async fn release_returned(&self, returned: ReturnedHold) -> Result<(), Error> {
+        let call = Call::new(
+            &self.of.engine.router,
+            returned.begun + self.of.engine.config.command_timeout,
+        );
+        let mut unlock = Unlock::begin(&self.of.engine.releaser, call, &self.granted, returned);
         if unlock.is_handed_off() {
             let handed_off =
                 self.of.engine.process.bind(async move { unlock.await_handoff().await });
@@ -325,6 +327,10 @@ impl Hold {
 }
 
 impl Drop for Hold {
+    /// The path of a dropped guard begins here. It goes on with [`Releaser::give_back_held`], which hands the lock off
+    /// or enqueues a job, and then with `release_in_background` on the client's thread.
+    ///
+    /// [`Releaser::give_back_held`]: crate::releaser::Releaser::give_back_held
     fn drop(&mut self) {
         let Some(_on) = self.local() else { return self.span.forget() };
         if self.unlocking {
@@ -336,7 +342,7 @@ impl Drop for Hold {
             self.granted.possession.report_loss(&self.of.engine.events, loss, how, now);
         }
         self.ends(End::Dropped);
-        let how = if self.stays { Leave::AfterStay } else { Leave::Now };
+        let how = if self.stays { GiveBack::AfterStay } else { GiveBack::Now };
         self.of.engine.releaser.give_back_held(&self.granted, how, now);
         self.end_span();
     }

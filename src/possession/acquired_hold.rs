@@ -8,7 +8,7 @@ use crate::events::Acquires;
 use crate::lease::Validity;
 use crate::token::FencingToken;
 
-use super::{HoldId, Leave, Leaves, NewHold, Possession};
+use super::{GiveBack, HoldId, NewHold, Possession, Remains};
 
 /// A hold that a call has acquired, by a request or by a hand-off.
 pub(crate) struct AcquiredHold {
@@ -40,13 +40,13 @@ impl AcquiredHold {
 
     /// Gives the hold back for its guard, unless the guard stays. In the same step `leaves_side` has its handle read no
     /// more.
-    pub(crate) fn leave(&self, how: Leave, now: Instant, leaves_side: impl FnOnce()) -> Leaves {
+    pub(crate) fn leave(&self, how: GiveBack, now: Instant, leaves_side: impl FnOnce()) -> Remains {
         let mut holds = self.possession.holds.lock();
-        let leaves = holds.leave(self.hold, how == Leave::OrStay, now);
-        if leaves != Leaves::Nobody {
+        let remains = holds.leave(self.hold, how == GiveBack::OrStay, now);
+        if remains != Remains::Guard {
             leaves_side();
         }
-        leaves
+        remains
     }
 
     /// The client is about to ask for this lease, too.

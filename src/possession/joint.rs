@@ -24,7 +24,7 @@ use crate::events::Acquires;
 use crate::host;
 use crate::lease::{Validity, valid_until};
 
-use super::{AcquiredHold, HandleId, Leave, Leaves, MIN_HANDOFF_VALIDITY};
+use super::{AcquiredHold, GiveBack, HandleId, MIN_HANDOFF_VALIDITY, Remains};
 
 pub(crate) struct Joint {
     pub(crate) granted: AcquiredHold,
@@ -198,18 +198,18 @@ impl Part {
         &self.joint
     }
 
-    fn leave(&self, how: Leave, now: Instant, leaves_side: impl FnOnce()) -> Leaves {
+    fn leave(&self, how: GiveBack, now: Instant, leaves_side: impl FnOnce()) -> Remains {
         let Joint { granted, parts, .. } = &*self.joint;
         let mut parts = parts.lock();
         match how {
-            Leave::AfterStay => parts.stays = None,
+            GiveBack::AfterStay => parts.stays = None,
             _ => self.remove_from(&mut parts),
         }
         if parts.any() {
             leaves_side();
-            return Leaves::Readers;
+            return Remains::Readers;
         }
-        if how == Leave::OrStay && parts.is_open(now) {
+        if how == GiveBack::OrStay && parts.is_open(now) {
             parts.stays = Some(self.handle);
             drop(parts);
             let holds = granted.possession.holds.lock();
@@ -217,12 +217,12 @@ impl Part {
                 // What its handle asks for from here on waits for the others, and not for this one.
                 leaves_side();
             }
-            return Leaves::Nobody;
+            return Remains::Guard;
         }
         leaves_side();
         parts.is_closed = true;
         drop(parts);
-        granted.leave(Leave::Now, now, || {})
+        granted.leave(GiveBack::Now, now, || {})
     }
 
     fn remove_from(&self, parts: &mut Parts) {
@@ -265,7 +265,7 @@ pub(crate) enum Held {
 impl Held {
     /// Gives the hold back for its guard, unless the guard stays. In the same step `leaves_side` has its handle read no
     /// more.
-    pub(crate) fn leave(&self, how: Leave, now: Instant, leaves_side: impl FnOnce()) -> Leaves {
+    pub(crate) fn leave(&self, how: GiveBack, now: Instant, leaves_side: impl FnOnce()) -> Remains {
         match self {
             Self::Part(part) if part.own.get().is_none() => part.leave(how, now, leaves_side),
             _ => (**self).leave(how, now, leaves_side),

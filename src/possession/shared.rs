@@ -29,7 +29,7 @@ use crate::token::FencingToken;
 
 use super::handoff::MIN_HANDOFF_VALIDITY;
 use super::{
-    AcquiredHold, HandleId, Held, Hold, HoldId, HoldState, Id, Joint, Leaves, NewHold, Possession,
+    AcquiredHold, HandleId, Held, Hold, HoldId, HoldState, Id, Joint, NewHold, Possession, Remains,
     joint::Threads,
 };
 
@@ -262,15 +262,15 @@ impl HoldState {
 
     /// A guard gives its hold back. The last reader stays if it `may_stay`, and another one may join it. The watchdog
     /// does not renew its lease meanwhile: an `unlock` that is never polled again keeps no writer out for ever.
-    pub(crate) fn leave(&mut self, hold: HoldId, may_stay: bool, now: Instant) -> Leaves {
+    pub(crate) fn leave(&mut self, hold: HoldId, may_stay: bool, now: Instant) -> Remains {
         if may_stay && let Some(last) = self.last_of_open_share(now) {
             last.unclaimed = true;
-            return Leaves::Nobody;
+            return Remains::Guard;
         }
         match self.give_back(hold) {
-            false => Leaves::Nothing,
-            true if self.is_shared_still(now) => Leaves::Readers,
-            true => Leaves::Release,
+            false => Remains::Nothing,
+            true if self.is_shared_still(now) => Remains::Readers,
+            true => Remains::Release,
         }
     }
 

@@ -97,7 +97,7 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
                 }
                 // The waiter may have asked meanwhile.
                 let mut jobs = release(settles | settle);
-                jobs.push(Job::Leave(names.clone(), Some(possession.clone())));
+                jobs.push(Job::LeaveQueue(names.clone(), Some(possession.clone())));
                 return jobs;
             }
             None if waiters.head_asks(names) => {

@@ -79,16 +79,17 @@ async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job
             let heard = handoffs.settle(&router, &possession).await;
             let names = &possession.names;
             // The entry of a waiter that had the lock, or that has left meanwhile, may still be there.
-            let leaves = names.is_in_order() && (!heard || handoffs.waiters.gives_entry_up(names));
-            let leave = || Job::Leave(names.clone(), Some(possession.clone()));
+            let leaves_queue =
+                names.is_in_order() && (!heard || handoffs.waiters.gives_entry_up(names));
+            let leave_queue = || Job::LeaveQueue(names.clone(), Some(possession.clone()));
             // The answer to its release is for those who wait still.
             let releases = heard && possession.holds.lock().leaves_confirms();
             let release =
                 || Job::Release(BackgroundRelease::new(possession.clone(), None, Duration::ZERO));
-            leaves.then(leave).into_iter().chain(releases.then(release)).collect()
+            leaves_queue.then(leave_queue).into_iter().chain(releases.then(release)).collect()
         }
         Job::Granted(grant) => pass_on(grant, &router, &handoffs).await,
-        Job::Leave(names, behind) => {
+        Job::LeaveQueue(names, behind) => {
             handoffs.waiters.leave_queue(&names, behind, &router, &handoffs.config).await;
             Vec::new()
         }

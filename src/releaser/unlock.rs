@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::handoff::gone_when_asked_again;
-use crate::possession::{AcquiredHold, Held, Leave, Leaves};
+use crate::possession::{AcquiredHold, GiveBack, Held, Remains};
 use crate::protocol::Call;
 use crate::spans;
 
@@ -23,47 +23,50 @@ use super::{Job, PossessionSession, Releaser};
 /// What became of the hold before its end, as Redis says.
 type Confirmation = oneshot::Receiver<Result<bool, Error>>;
 
-/// A hold that its guard has given back, and what that has left.
+/// A hold that its guard has given back, and what remains of it.
 #[derive(Clone, Copy)]
-pub(crate) struct Left {
+pub(crate) struct ReturnedHold {
     pub(crate) begun: Instant,
-    leaves: Leaves,
+    remains: Remains,
     /// The lock was lost before `unlock` was called.
     ran_out: bool,
 }
 
-impl Left {
+impl ReturnedHold {
     /// Gives the hold back, unless it stays. In the same step, `leaves_side` has its
     /// handle read no more.
     pub(crate) fn begin(
         granted: &Held,
-        how: Leave,
+        how: GiveBack,
         begun: Instant,
         leaves_side: impl FnOnce(),
     ) -> Self {
         let ran_out = granted.validity.check(begun).is_none();
-        let leaves = granted.leave(how, begun, leaves_side);
-        Self { begun, leaves, ran_out }
+        let remains = granted.leave(how, begun, leaves_side);
+        Self { begun, remains, ran_out }
     }
 
     /// Whether the guard has stayed, so that the hold has yet to be given back.
     pub(crate) fn stays(self) -> bool {
-        self.leaves == Leaves::Nobody
+        self.remains == Remains::Guard
     }
 
     /// Gives the hold back now, after the guard has stayed. The lock was not lost when `unlock` was called.
     pub(crate) fn goes(self, granted: &Held, now: Instant, leaves_side: impl FnOnce()) -> Self {
-        Self { ran_out: self.ran_out, ..Self::begin(granted, Leave::AfterStay, now, leaves_side) }
+        Self {
+            ran_out: self.ran_out,
+            ..Self::begin(granted, GiveBack::AfterStay, now, leaves_side)
+        }
     }
 
     /// The hold state still counted the hold.
     fn counts(self) -> bool {
-        self.leaves != Leaves::Nothing
+        self.remains != Remains::Nothing
     }
 
     /// What the unlock came to, if Redis has nothing to hear of it.
     pub(crate) fn is_over(self, granted: &AcquiredHold) -> Option<Result<(), Error>> {
-        (self.leaves == Leaves::Readers).then(|| self.outcome(granted, false))
+        (self.remains == Remains::Readers).then(|| self.outcome(granted, false))
     }
 
     fn outcome(self, granted: &AcquiredHold, executed: bool) -> Result<(), Error> {
@@ -83,7 +86,7 @@ fn lost(granted: &AcquiredHold, outcome: Outcome) -> Error {
 pub(crate) struct Unlock<'a> {
     session: PossessionSession<'a>,
     granted: &'a AcquiredHold,
-    left: Left,
+    returned: ReturnedHold,
     handed_off: Option<Confirmation>,
 }
 
@@ -92,12 +95,12 @@ impl<'a> Unlock<'a> {
         releaser: &'a Releaser,
         call: Call<'a>,
         granted: &'a AcquiredHold,
-        left: Left,
+        returned: ReturnedHold,
     ) -> Self {
         let (possession, lease) = (granted.possession.clone(), granted.longest_lease());
         let session = PossessionSession::new(call, possession, releaser, None, lease);
-        let mut unlock = Self { session, granted, left, handed_off: None };
-        unlock.handed_off = if left.counts() { unlock.hand_off() } else { None };
+        let mut unlock = Self { session, granted, returned, handed_off: None };
+        unlock.handed_off = if returned.counts() { unlock.hand_off() } else { None };
         unlock
     }
 
@@ -141,8 +144,8 @@ impl<'a> Unlock<'a> {
     }
 
     async fn hand_off_or_release(&mut self) -> Result<bool, Error> {
-        let now = self.session.acquire_permit(self.left.begun).await?;
-        match if self.left.counts() { self.hand_off() } else { None } {
+        let now = self.session.acquire_permit(self.returned.begun).await?;
+        match if self.returned.counts() { self.hand_off() } else { None } {
             None => {
                 let executed = self.session.send_release(now).await?;
                 match self.is_confirmed_by_another()? {
@@ -178,17 +181,17 @@ impl<'a> Unlock<'a> {
     }
 
     fn outcome(&self, executed: Result<bool, Error>) -> Result<(), Error> {
-        let Self { granted, left, .. } = self;
+        let Self { granted, returned, .. } = self;
         executed.map_or_else(
             |error| {
                 // The drop of the session, or the hand-off, goes on with it in the background.
                 let holds = &granted.possession.holds;
-                let goes_on = left.counts() && holds.lock().may_have_pending();
+                let goes_on = returned.counts() && holds.lock().may_have_pending();
                 let error = if goes_on { error.unknown() } else { error };
                 // Whether or not Redis released it: it was lost before.
-                Err(if left.ran_out { lost(granted, error.outcome()) } else { error })
+                Err(if returned.ran_out { lost(granted, error.outcome()) } else { error })
             },
-            |executed| left.outcome(granted, executed),
+            |executed| returned.outcome(granted, executed),
         )
     }
 }

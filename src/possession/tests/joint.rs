@@ -49,7 +49,7 @@ impl Readers {
         self.joint.take_part(3, self.story.now, || {}).map(Held::Part)
     }
 
-    fn leaves(&mut self, how: Leave) -> Leaves {
+    fn leaves(&mut self, how: GiveBack) -> Remains {
         let guard = self.guards.pop().expect("a guard");
         guard.leave(how, self.story.now, || {})
     }
@@ -90,10 +90,10 @@ fn those_of_a_thread_are_one_hold_of_many_guards() {
         scope.spawn(|| readers.joins(4).expect("it is open")).join().unwrap()
     });
     assert!(!Arc::ptr_eq(&before, &readers.joint), "another thread has another one");
-    assert_eq!(fourth.leave(Leave::OrStay, readers.story.now, || {}), Leaves::Nobody);
-    assert_eq!(fourth.leave(Leave::AfterStay, readers.story.now, || {}), Leaves::Readers);
-    for left in [Leaves::Readers, Leaves::Readers, Leaves::Readers] {
-        assert_eq!(readers.leaves(Leave::Now), left);
+    assert_eq!(fourth.leave(GiveBack::OrStay, readers.story.now, || {}), Remains::Guard);
+    assert_eq!(fourth.leave(GiveBack::AfterStay, readers.story.now, || {}), Remains::Readers);
+    for left in [Remains::Readers, Remains::Readers, Remains::Readers] {
+        assert_eq!(readers.leaves(GiveBack::Now), left);
     }
     assert_eq!(readers.story.holds().live_with(readers.first), 1);
     assert_eq!(readers.story.give_back(readers.first).map(|pending| pending.count), Some(0));
@@ -122,22 +122,22 @@ fn a_reader_that_is_alone_on_its_thread_has_a_hold_of_its_own() {
 
 #[test]
 fn the_last_one_gives_it_back_in_whichever_way() {
-    for how in [Leave::Now, Leave::OrStay] {
+    for how in [GiveBack::Now, GiveBack::OrStay] {
         let mut readers = Readers::new();
         assert!(readers.story.give_back(readers.first).is_none());
         let are_all = readers.story.holds().are_all(1, |_| true, readers.story.now);
         assert!(!are_all, "another handle has a part");
-        assert_eq!(readers.leaves(how), Leaves::Readers);
+        assert_eq!(readers.leaves(how), Remains::Readers);
         let last = readers.guards.pop().unwrap();
-        if how == Leave::OrStay {
-            assert_eq!(last.leave(how, readers.story.now, || panic!("it reads")), Leaves::Nobody);
+        if how == GiveBack::OrStay {
+            assert_eq!(last.leave(how, readers.story.now, || panic!("it reads")), Remains::Guard);
             assert_eq!(readers.story.pending(), None);
             let other = readers.takes_part().expect("it stays for others");
             let goes = other.leave(how, readers.story.now, || {});
-            assert_eq!(goes, Leaves::Readers, "one that stays is enough");
-            assert_eq!(last.leave(Leave::AfterStay, readers.story.now, || {}), Leaves::Release);
+            assert_eq!(goes, Remains::Readers, "one that stays is enough");
+            assert_eq!(last.leave(GiveBack::AfterStay, readers.story.now, || {}), Remains::Release);
         } else {
-            assert_eq!(last.leave(how, readers.story.now, || {}), Leaves::Release);
+            assert_eq!(last.leave(how, readers.story.now, || {}), Remains::Release);
         }
         assert_eq!(readers.story.pending().map(|pending| pending.count), Some(0));
         assert!(readers.takes_part().is_none(), "it is given back");
@@ -171,11 +171,11 @@ fn it_is_renewed_while_somebody_has_a_part_and_watched_again_from_the_next_one_o
     readers.renewed();
     readers.open();
     assert!(matches!(readers.story.renewal(ME), Renewal::NotBefore(_)));
-    assert_eq!(readers.leaves(Leave::OrStay), Leaves::Readers);
-    assert_eq!(readers.leaves(Leave::OrStay), Leaves::Nobody);
+    assert_eq!(readers.leaves(GiveBack::OrStay), Remains::Readers);
+    assert_eq!(readers.leaves(GiveBack::OrStay), Remains::Guard);
     let part = readers.takes_part().expect("the watchdog has not looked");
     assert!(matches!(readers.story.renewal(ME), Renewal::NotBefore(_)));
-    assert_eq!(part.leave(Leave::Now, readers.story.now, || {}), Leaves::Readers);
+    assert_eq!(part.leave(GiveBack::Now, readers.story.now, || {}), Remains::Readers);
     assert_eq!(readers.story.renewal(ME), Renewal::Idle { ran_out: false });
     assert!(readers.takes_part().is_none(), "the watchdog has to know of it");
     let until = readers.joint.granted.validity.check(readers.story.now);

@@ -114,7 +114,7 @@ impl Handoffs {
                     return None;
                 }
                 let has_permit = permit.is_some();
-                let to = waiter.hand_off()?;
+                let to = waiter.as_recipient()?;
                 let handed = possession.hand_off(to, has_permit, confirm, &self.config, now)?;
                 waiter.handle.enter(possession);
                 let granted = AcquiredHold::new(possession.clone(), handed.hold, waiter.requested);

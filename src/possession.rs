@@ -44,7 +44,7 @@ mod returned;
 mod shared;
 mod streak;
 pub(crate) use acquired_hold::AcquiredHold;
-pub(crate) use handoff::{Confirm, HandOff, MIN_HANDOFF_VALIDITY, Prolong};
+pub(crate) use handoff::{Confirm, MIN_HANDOFF_VALIDITY, Prolong, Recipient};
 pub(crate) use id::Id;
 pub(crate) use joint::{Held, Joint, Part};
 pub(crate) use lose::FoundBy;
@@ -207,7 +207,7 @@ pub(crate) struct HoldState {
     /// The state that few possessions have.
     rare: Option<Box<Rare>>,
     /// What became of it by hand-offs, and what Redis has yet to hear of that.
-    handed: Option<Box<handoff::HandedOn>>,
+    handed: Option<Box<handoff::HandOffState>>,
 }
 
 impl HoldState {

@@ -33,7 +33,7 @@ pub(crate) type Confirm = oneshot::Sender<Result<bool, Error>>;
 
 /// The handle that is to have the lock, and how.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct HandOff {
+pub(crate) struct Recipient {
     pub(crate) to: HandleId,
     pub(crate) lease: Lease,
     /// The lease in whole milliseconds.
@@ -43,10 +43,10 @@ pub(crate) struct HandOff {
     pub(crate) in_queue: bool,
 }
 
-/// What a hand-off has made.
-pub(crate) struct HandedOff {
+/// The hold that a hand-off has made for the recipient.
+pub(crate) struct PassedHold {
     pub(crate) hold: NewHold,
-    /// The client's thread has to see to it.
+    /// The client's thread has to settle the possession.
     pub(crate) settle: bool,
 }
 
@@ -89,7 +89,7 @@ impl Prolong {
 
 /// What hand-offs have made of a possession.
 #[derive(Default)]
-pub(super) struct HandedOn {
+pub(super) struct HandOffState {
     streak: Option<Streak>,
     /// The hold that the call to which the lock was handed has not taken yet.
     pub(super) unclaimed: Option<HoldId>,
@@ -124,12 +124,12 @@ impl Possession {
     /// Hands the lock off, if it can be: not while another request is under way that its caller needs.
     pub(crate) fn hand_off(
         &self,
-        to: HandOff,
+        to: Recipient,
         has_permit: bool,
         confirm: Option<Confirm>,
         config: &Config,
         now: Instant,
-    ) -> Option<HandedOff> {
+    ) -> Option<PassedHold> {
         let mut holds = self.holds.lock();
         let free = has_permit || !self.is_permit_taken() || holds.is_prolonging();
         if free { holds.hand_off(to, confirm, config, now) } else { None }
@@ -137,7 +137,7 @@ impl Possession {
 }
 
 impl HoldState {
-    pub(super) fn handed(&mut self) -> &mut HandedOn {
+    pub(super) fn handed(&mut self) -> &mut HandOffState {
         self.handed.get_or_insert_default()
     }
 
@@ -191,11 +191,11 @@ impl HoldState {
     /// Hands the lock off, if it can be. Redis confirms later that the last hold was there, for `confirm`.
     fn hand_off(
         &mut self,
-        HandOff { to, lease, requested, needs_token, in_queue }: HandOff,
+        Recipient { to, lease, requested, needs_token, in_queue }: Recipient,
         confirm: Option<Confirm>,
         config: &Config,
         now: Instant,
-    ) -> Option<HandedOff> {
+    ) -> Option<PassedHold> {
         let until = self.hands_off_until(now)?;
         let token = if needs_token { Some(self.tokens.draw()?) } else { None };
         let streak = self.streak(now);
@@ -227,7 +227,7 @@ impl HoldState {
             changes.then_some(Unwritten { hold: hold.0, lease: requested, until: own });
         handed.confirms.extend(confirm);
         let settle = !std::mem::replace(&mut handed.settling, true);
-        Some(HandedOff { hold, settle })
+        Some(PassedHold { hold, settle })
     }
 
     /// Whether the client's thread has still to tell Redis of the lease of a live guard, or of the count.

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::clock;
 use crate::handle::Handle;
 use crate::lease::Lease;
-use crate::possession::{AcquiredHold, HandOff};
+use crate::possession::{AcquiredHold, Recipient};
 use crate::protocol::{Names, TurnMode};
 
 use super::change::{Stay, WaitStep};
@@ -46,10 +46,10 @@ enum GrantSlot {
 }
 
 impl Waiter {
-    /// What it asks of a hand-off, if it takes one.
-    pub(crate) fn hand_off(&self) -> Option<HandOff> {
+    /// The recipient that this waiter is for a hand-off, if it takes one.
+    pub(crate) fn as_recipient(&self) -> Option<Recipient> {
         let kind = self.handle.kind;
-        self.takes_hand_offs.then(|| HandOff {
+        self.takes_hand_offs.then(|| Recipient {
             to: self.handle.number,
             lease: self.lease,
             requested: self.requested,
@@ -58,7 +58,7 @@ impl Waiter {
         })
     }
 
-    /// What it wants of a read-write lock.
+    /// What this waiter wants of a read-write lock.
     pub(super) fn wants(&self) -> TurnMode {
         if self.handle.kind.is_shared() { TurnMode::Read } else { TurnMode::Write }
     }

@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::possession::handoff::HandedOff;
+use crate::possession::handoff::PassedHold;
 
 pub(super) const NEXT: HandleId = ME + 1;
 pub(super) const LAST: HandleId = ME + 2;
@@ -21,9 +21,9 @@ impl Story {
         lease: Lease,
         needs_token: bool,
         confirm: Option<Confirm>,
-    ) -> Option<HandedOff> {
+    ) -> Option<PassedHold> {
         let requested = lease.checked(WATCHDOG).unwrap();
-        let to = HandOff { to, lease, requested, needs_token, in_queue: false };
+        let to = Recipient { to, lease, requested, needs_token, in_queue: false };
         self.possession.hand_off(to, false, confirm, &self.config, self.now)
     }
 
@@ -88,7 +88,7 @@ fn a_lock_is_handed_off_with_the_permit_or_during_a_request_of_hand_offs_and_els
     let permit = story.possession.try_permit();
     assert!(story.hand_off(NEXT, Lease::Watchdog).is_none(), "a call needs what is under way");
     let (to, config) = (
-        HandOff {
+        Recipient {
             to: NEXT,
             lease: Lease::Watchdog,
             requested: WATCHDOG,

@@ -323,7 +323,7 @@ impl World {
         let own = valid_until(self.now, requested);
         let (confirm, mut confirmation) = oneshot::channel();
         let confirm = confirms.then_some(confirm);
-        let to_next = HandOff { to, lease, requested, needs_token: false, in_queue };
+        let to_next = Recipient { to, lease, requested, needs_token: false, in_queue };
         let handed = self.possession.hand_off(to_next, false, confirm, &self.config, self.now);
         let Some(handed) = handed else { return };
         assert!(self.guards.is_empty(), "two handles are inside");

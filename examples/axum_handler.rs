@@ -1,7 +1,7 @@
 //! A web service that charges each order once, however often it is asked to at the same time.
 //!
 //! A request that finds the order's lock taken is answered with 409 Conflict, one that finds no Redis
-//! with 503 Service Unavailable. The state has the client and no lock: a handle is an owner, and
+//! with 503 Service Unavailable. The state has the client and no lock: calls on one handle nest, so
 //! requests that shared one would all be let in.
 //!
 //! The example calls the service itself, without the network, and stops the server on its way. So it

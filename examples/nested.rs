@@ -34,7 +34,7 @@ async fn transfer(lock: &Lock, from: &mut i64, to: &mut i64, amount: i64) -> Res
     withdraw(lock, from, amount).await?;
     // The inner hold is back, and the outer one still keeps everybody else out.
     assert_eq!(lock.hold_count().await?, 1);
-    assert!(lock.clone().try_lock_now().await?.is_none(), "a clone is another owner");
+    assert!(lock.clone().try_lock_now().await?.is_none(), "a clone is another handle");
     deposit(lock, to, amount).await?;
     Ok(hold.unlock().await?)
 }

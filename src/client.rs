@@ -28,7 +28,7 @@ use crate::stats::{Health, Stats};
 /// every call of the client, its handles and its guards returns
 /// [`Closed`](crate::ErrorKind::Closed) at once, [`close`](Self::close) does nothing, every guard is
 /// lost, and drops do nothing. The parent keeps its locks and its connections. A child that needs
-/// locks connects a client of its own, and is another owner.
+/// locks connects a client of its own, which waits for the locks of the parent's.
 ///
 /// That is true for the client only. A Tokio runtime does not survive a fork either: the child must
 /// not drop the parent's runtime, and must not wait on it, because both share its epoll instance.
@@ -102,7 +102,7 @@ impl LockClient {
         Self { engine: Arc::new(engine) }
     }
 
-    /// Makes a handle to the lock of that name: a new owner with every call. No I/O.
+    /// Makes a handle to the lock of that name: with every call a new one, which waits for the others. No I/O.
     ///
     /// Every call on the handle refuses the empty name, and in a [cluster](LockClientBuilder::cluster)
     /// a name whose braces are no hash tag; any other will do. The name is the key in Redis, after the
@@ -134,7 +134,7 @@ impl LockClient {
         Lock::new(self.engine.clone(), name.as_ref())
     }
 
-    /// Makes a handle to the read-write lock of that name, whose readers share it: a new owner with every call. A
+    /// Makes a handle to the read-write lock of that name, whose readers share it: with every call a new one. A
     /// plain lock of that name is another kind of lock: give them different names. No I/O.
     #[must_use]
     pub fn read_write_lock(&self, name: impl AsRef<str>) -> ReadWriteLock {
@@ -206,7 +206,7 @@ impl LockClient {
     /// A lock that is held all the time comes at least once, and may come twice while the server rearranges its keys or a
     /// slot of a cluster moves; one that is acquired or released meanwhile may come. The stream sends nothing before it is
     /// polled. It asks for some 200 keys at a time, looks at 100 of them with one request or two, and has no more in memory.
-    /// It asks each server once for the list of its clients: of who connects later, the owner alone is known.
+    /// It asks each server once for the list of its clients. Of a client that connects later, it knows only the owners.
     ///
     /// It measures how long its requests take on the server, and pauses for 99 times as long before the next ones, but for no
     /// longer than the [command timeout](LockClientBuilder::command_timeout): so it takes about a hundredth of the server's

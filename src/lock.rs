@@ -28,9 +28,9 @@ pub use fair::FairLock;
 pub use fenced::{FencedFairLock, FencedLock};
 pub use multi::MultiLock;
 
-/// A handle to a lock. **A handle is an owner**: a task that calls [`lock`](Self::lock) on the same
-/// handle again, by reference or through an [`Arc`], re-enters; a [clone](Clone), or another
-/// [`client.lock(name)`](crate::LockClient::lock), is a new owner that has to wait.
+/// A handle to a lock. **Calls on one handle nest; another handle waits**: a task that calls [`lock`](Self::lock) on
+/// the same handle again, by reference or through an [`Arc`], re-enters; a [clone](Clone), or another
+/// [`client.lock(name)`](crate::LockClient::lock), is another handle, which has to wait.
 ///
 /// Every acquisition that succeeds returns a [`LockGuard`], and the lock is free when the last guard of
 /// the handle is given back.
@@ -71,8 +71,8 @@ pub use multi::MultiLock;
 ///
 /// Like every fair async mutex, the lock relies on waiting futures being polled. A call that was polled,
 /// and is neither polled again nor dropped, holds up the waiters of this client behind it; calls on
-/// the same handle return `Unavailable` then. If Redis has granted the lock to that call, no other
-/// owner can have it until the lease ends.
+/// the same handle return `Unavailable` then. If Redis has granted the lock to that call, no other call can have it
+/// until the lease ends.
 ///
 /// # What the log says of a handle
 ///
@@ -243,8 +243,8 @@ impl<K: LockKind> Lock<K> {
         self.of.engine.config.without_prefix(self.of.handle.names.key())
     }
 
-    /// The id of this handle, for logs: `<uuid of the client>:<number>`. The owner that stands in Redis is that of
-    /// the [guard](LockGuard::owner): another one each time the client gets the lock.
+    /// The id of this handle, for logs: `<uuid of the client>:<number>`. It never stands in Redis: the owner that does
+    /// is that of the [guard](LockGuard::owner), another one each time the client gets the lock.
     #[must_use]
     pub fn owner(&self) -> &str {
         self.of.handle.id(&self.of.engine.possessions)
@@ -305,7 +305,7 @@ impl<K: LockKind> Lock<K> {
     }
 }
 
-/// A new owner of the same name, which does not share the original's holds.
+/// Another handle of the same name, which does not share the original's holds.
 impl<K: LockKind> Clone for Lock<K> {
     fn clone(&self) -> Self {
         Self::of(self.of.handle.names.clone(), &self.of.engine)

@@ -1,8 +1,7 @@
 //! The read-write lock: readers share it, a writer has it alone.
 //!
-//! A handle has two sides. To write it is an owner of its own, like the handle of a fair lock. To read it
-//! uses the handle that all readers of its client share (see [`crate::handle`]), and knows which guards
-//! are its own.
+//! A `ReadWriteLock` has two sides. It writes by a handle of its own, like that of a fair lock. It reads by the
+//! handle that all readers of its client share (see [`crate::handle`]), and knows which guards are its own.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -52,8 +51,8 @@ pub use guards::{ReadGuard, ReadWriteGuard, WriteGuard};
 ///
 /// # One handle
 ///
-/// A handle is an owner, as that of a [`Lock`](crate::Lock) is: a clone is a new one. Its guards keep others out, and
-/// never the handle itself:
+/// Calls on one handle nest, as those on a [`Lock`](crate::Lock) do, and a clone is another handle. The guards of a
+/// handle keep others out, and never the handle itself:
 ///
 /// - a handle that reads or writes reads again at once, past all waiters. One that writes writes again;
 /// - a handle that reads writes at once if no other handle reads. Else it would wait for its own guard, and returns
@@ -320,15 +319,15 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
         self.writes.engine.config.without_prefix(self.sides.write.names.key())
     }
 
-    /// The id of this handle, for logs: `<uuid of the client>:<number>`. The owner that stands in Redis is that of
-    /// the guard.
+    /// The id of this handle, for logs: `<uuid of the client>:<number>`. It never stands in Redis: the owner that does
+    /// is that of the guard.
     #[must_use]
     pub fn owner(&self) -> &str {
         self.sides.write.id(&self.writes.engine.possessions)
     }
 }
 
-/// A new owner of the same name, which does not share the original's holds.
+/// Another handle of the same name, which does not share the original's holds.
 impl<K: ReadWriteKind> Clone for ReadWriteLock<K> {
     fn clone(&self) -> Self {
         Self::of(self.sides.write.names.clone(), &self.writes.engine)

@@ -77,7 +77,7 @@ async fn order(
     let Some(client) = client else {
         return Ok(answer(shop.sell(buyer).await?, false));
     };
-    // A handle is an owner: each order has one of its own, so orders exclude each other within
+    // Calls on one handle nest: each order has one of its own, so orders exclude each other within
     // this process just as they do between processes.
     let lock = client.lock(shop.lock());
     let (guard, waited) = match lock.try_lock_now().await? {

@@ -22,8 +22,8 @@ use crate::spans;
 /// [`LockClient::multi_lock`](crate::LockClient::multi_lock).
 ///
 /// In Redis these are ordinary locks: each excludes a [`Lock`](crate::Lock) of its name, of this crate or of
-/// Redisson, and Redisson's `RedissonMultiLock`. What is said of a [handle](crate::Lock) is true here, too: a handle is an
-/// owner, calls on it nest, and a [clone](Clone) is a new owner.
+/// Redisson, and Redisson's `RedissonMultiLock`. What is said of a [handle](crate::Lock) is true here, too: calls on
+/// one handle nest, and a [clone](Clone) is another handle, which waits.
 ///
 /// # No deadlock
 ///
@@ -260,7 +260,7 @@ impl MultiLock {
     }
 }
 
-/// A new owner of the same names, which does not share the original's holds.
+/// Another handle of the same names, which does not share the original's holds.
 impl Clone for MultiLock {
     fn clone(&self) -> Self {
         let handle = |one: &Arc<Handle>| {

@@ -26,7 +26,7 @@ impl Shop {
 
     /// Charges an order, once. Waits for another call of the same order for so long.
     pub async fn pay(&self, order: i64, wait: Duration) -> Result<String, Refusal> {
-        // A handle is an owner: each call makes its own.
+        // Calls on one handle nest: each call makes its own.
         let lock = self.locks.fenced_lock(format!("order:{order}"));
         let paid = lock.try_with(wait, Lease::Watchdog, async |guard| {
             if let Some(receipt) = self.orders.receipt(order).await? {

@@ -207,7 +207,7 @@ impl LockClientBuilder {
     /// unless another client is waiting. 100 unless set; with zero the client hands nothing off, so
     /// that every release goes to all clients.
     ///
-    /// The client counts the others by who listens at the server that has the lock. Beside a Redisson
+    /// The client counts the others by the subscribers at the server that has the lock. Beside a Redisson
     /// that is configured to listen at replicas (its `subscriptionMode`), set zero.
     pub fn max_handoffs(mut self, most: u32) -> Self {
         self.config.max_handoffs = most;

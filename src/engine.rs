@@ -170,7 +170,7 @@ impl Engine {
         Ok(Call::new(&self.router, clock::now() + self.config.command_timeout))
     }
 
-    /// Frees a lock, whoever has it. False if it was free.
+    /// Frees a lock, whichever owner has it. False if it was free.
     pub(crate) async fn force_unlock(&self, names: &Names) -> Result<bool, Error> {
         let freed = self.new_call()?.force_unlock(names, self.config.fair_grace).await?;
         if freed {

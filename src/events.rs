@@ -41,7 +41,7 @@ pub(crate) struct Events {
 /// How many locks the client holds, of those whose keys the argument accepts.
 pub(crate) type Held = Box<dyn Fn(&dyn Fn(&str) -> bool) -> usize + Send + Sync>;
 
-/// Who has a lock for which a call waits long, as far as the client knows.
+/// The holder of a lock for which a call waits long, as far as the client knows.
 #[derive(Default)]
 pub(crate) struct Holder {
     pub(crate) owner: Option<Box<str>>,

@@ -16,7 +16,7 @@ mod sides;
 pub(crate) use readers::Readers;
 pub(crate) use sides::Sides;
 
-/// A lock's name as one handle uses it. Who may nest is decided here: the guards of a handle share one
+/// A lock's name as one handle uses it. What may nest is decided here: the guards of a handle share one
 /// possession.
 pub(crate) struct Handle {
     pub(crate) kind: Kind,
@@ -127,7 +127,7 @@ impl Handle {
 
     /// The running task got a hold of that possession, `nested` in others or not. True if another task got
     /// the first one: then both are inside, which few users expect, unless the guard was moved to this
-    /// task, which cannot be told. True once.
+    /// task, which the client cannot see. True once.
     pub(crate) fn entered(&self, possession: &Possession, nested: bool) -> bool {
         let (task, first) = (running_task(), &possession.first_task);
         if !nested {

@@ -51,7 +51,7 @@ struct Tries {
     backoff: Backoff,
     /// No other one begins later.
     end: Option<Instant>,
-    /// When the first one began of which those who wait for it have yet to hear, and how many they are.
+    /// When the first hand-off began whose callers have yet to hear what came of it, and how many callers those are.
     unanswered: Option<(Instant, usize)>,
 }
 
@@ -130,7 +130,7 @@ impl Handoffs {
     fn turn_ends(&self, possession: &Possession, now: Instant) -> bool {
         let names = &possession.names;
         if names.is_in_order() {
-            // The order says whose turn it is.
+            // The order says which client has its turn.
             return false;
         }
         let others = possession.holds.lock().turn_of_others(&self.config, now);
@@ -212,14 +212,14 @@ impl Handoffs {
         }
         let (since, many) = *tries.unanswered.get_or_insert((asked, prolong.confirms));
         let is_unavailable = error.kind() == ErrorKind::Unavailable;
-        // Else the next try may tell those who wait for it, in their time.
+        // Else the next try may answer the callers that wait for this one, in their time.
         if call.answer_timeout == timeout || !is_unavailable || now >= since + timeout {
             tries.unanswered = None;
             self.failed(possession, many, error);
         }
         let longest = prolong.lease.saturating_add(timeout);
         if now >= *tries.end.get_or_insert_with(|| now + longest) {
-            // Nothing goes behind the last try, which may be under way. Who came since hears that, too.
+            // Nothing goes behind the last try, which may be under way. Callers that came since hear that, too.
             call.abandon();
             possession.holds.lock().gives_settling_up();
             self.failed(possession, usize::MAX, error);
@@ -315,7 +315,7 @@ impl Handoffs {
         self.losses.found_gone(possession, FoundBy::HandOff, loss);
     }
 
-    /// The request was not answered, or refused: those who wait for it hear that.
+    /// The request was not answered, or refused: the callers that wait for it hear that.
     fn failed(&self, possession: &Possession, many: usize, error: &Error) {
         let confirms = possession.holds.lock().take_confirms(many);
         for confirm in confirms {

@@ -3,7 +3,7 @@
 //! | type | alias | its guards | who has the lock next |
 //! |---|---|---|---|
 //! | [`Reentrant`] | [`Lock`](crate::Lock) | [`LockGuard`](crate::LockGuard) | the next waiter of the client that releases it; clients take turns |
-//! | [`Fair`] | [`FairLock`](crate::FairLock) | [`LockGuard`](crate::LockGuard) | who came first, over all clients |
+//! | [`Fair`] | [`FairLock`](crate::FairLock) | [`LockGuard`](crate::LockGuard) | the call that came first, over all clients |
 //! | [`Fenced`] | [`FencedLock`](crate::FencedLock) | [`FencedLockGuard`](crate::FencedLockGuard) | as with `Reentrant` |
 //! | [`Fenced<Fair>`](Fenced) | [`FencedFairLock`](crate::FencedFairLock) | [`FencedLockGuard`](crate::FencedLockGuard) | as with `Fair` |
 //!

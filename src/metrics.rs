@@ -8,7 +8,7 @@
 //!    however many names there are.
 //! 2. **A handle of the facade is made once**, for the first event of its series: after that an event is one atomic or one
 //!    record. The time of a call or of a hold may be recorded a second later or so, together with others: see [`times`].
-//! 3. **What can stay at zero is there from the start**: who asks how fast a counter grows has to find it before it does.
+//! 3. **What can stay at zero is there from the start**: a program that asks how fast a counter grows has to find the counter before it grows.
 //! 4. Levels that the client does not count as they change, it looks up from time to time, for a small part
 //!    of its thread's time.
 

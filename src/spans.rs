@@ -1,8 +1,8 @@
 //! The spans of a lock, at debug: `acquire`, `hold` and `release`.
 //!
-//! Their fields have the names of OpenTelemetry's conventions where those have one. A span that nobody
-//! records costs the look at its callsite, and no memory. In a forked child no span may be touched: a
-//! mutex of the subscriber may be locked for ever.
+//! Their fields have the names of OpenTelemetry's conventions where those have one. A span that no subscriber
+//! records costs the look at its callsite, and no memory. In a forked child no code may touch a span: a mutex of the
+//! subscriber may be locked for ever.
 
 use std::time::{Duration, Instant};
 

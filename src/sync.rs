@@ -5,7 +5,7 @@ pub(crate) use crate::tests::explore::Mutex;
 #[cfg(not(test))]
 pub(crate) use parking_lot::Mutex;
 
-/// What the clock reads when nobody has suspended the machine.
+/// How much time the clock adds as if the machine had been suspended: only a test adds some.
 #[cfg(not(test))]
 pub(crate) fn suspended() -> std::time::Duration {
     std::time::Duration::ZERO

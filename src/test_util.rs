@@ -81,7 +81,7 @@ use crate::simulation::{Distance, Machine, Network, Server, ServerNumber, Settin
 ///     tokio::time::sleep(Duration::from_secs(3600)).await; // takes no time
 ///     assert!(!guard.is_lost()); // the watchdog has renewed it
 ///     redis.lose("nightly-report");
-///     guard.lost().await; // told at the next renewal
+///     guard.lost().await; // the next renewal finds the loss
 ///     Ok(())
 /// })
 /// # }

@@ -114,7 +114,7 @@ impl<'a, Q> Acquisition<'a, Q> {
         }
     }
 
-    /// The hold state has the request by now: either it is seen here that the client is closed, or who closes it waits
+    /// The hold state has the request by now: either this call sees that the client is closed, or `close` waits
     /// for that request.
     fn unless_closed(
         &self,

@@ -236,7 +236,7 @@ impl Acquisition<'_, One<'_>> {
         Some(writer)
     }
 
-    /// The caller has got a guard, which may read: before other calls of its client ask who reads.
+    /// The caller has got a guard, which may read. Comes before other calls of its client ask which of them read.
     pub(super) fn has_own_reader(&self, granted: &Held) {
         let One { handle, sides, .. } = self.question;
         if let Some(sides) = sides.filter(|_| handle.kind.is_shared()) {

@@ -339,7 +339,7 @@ impl HoldState {
     }
 
     /// Redis has heard of it, by a request that was sent after `asked`; `others` clients wait, and it drew
-    /// `tokens`. Returns those for whom that is the confirmation.
+    /// `tokens`. Returns the callers for whom that is the confirmation.
     pub(crate) fn prolonged(
         &mut self,
         prolong: Prolong,

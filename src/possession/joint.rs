@@ -5,7 +5,7 @@
 //! take turns on a thread, the next one with a default lease makes a joint hold, and those that come after it there get a
 //! part of that: they lock the mutex of the joint hold alone, and share its validity. For the hold state it is one hold.
 //!
-//! 1. **A joint hold lets in only whom the hold state would let in.** It is open for as long as the share is, and closed
+//! 1. **A joint hold lets in only the readers that the hold state would let in.** It is open for as long as the share is, and closed
 //!    before a writer of this client asks to stand beside the readers. Both are written with the hold state locked: its
 //!    mutex is taken before that of a joint hold.
 //! 2. **The watchdog renews it while it has a part** that is not about to go. Once the watchdog has found none, a new part

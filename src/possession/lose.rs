@@ -40,7 +40,7 @@ impl Possession {
             if beside && holds.live.is_empty() {
                 return None;
             }
-            // What a request under way is about learns that from its answer, and so do those who wait for that. It may be
+            // The callers whose holds a request under way is about learn that from its answer. The request may be
             // executed still: if it is dropped, its undo stays pending.
             let counted = holds.counted;
             let has_permit = beside && self.is_permit_taken();

@@ -37,7 +37,8 @@ impl HoldState {
         let count = if lease.is_some() { self.live_count() } else { 0 };
         let retention = if lease.is_none() { self.retention(now) } else { None };
         let lease = lease.or(retention).unwrap_or(Duration::from_millis(1));
-        // Nobody else tells Redis of a reader that joined while a request was on its way that was never answered.
+        // A request may have been under way when a reader joined, and never answered. Only this release tells Redis of
+        // that reader.
         let is_unsure = self.shared.is_some() && (self.is_shortening() || self.has_unanswered());
         let shortens = self.keeps_too_long(promised, now) || is_unsure && count > 0;
         (self.counted > count || shortens).then_some(PendingRelease {

@@ -1,4 +1,4 @@
-//! Who waits for a fair lock in other clients.
+//! What this client knows of the waiters for a fair lock in other clients.
 
 use std::time::{Duration, Instant};
 

@@ -4,7 +4,7 @@
 //!    with that of a client. The message says at which time of the server the grant began. Once
 //!    before, the server said its time in an answer: so the grant began no earlier after the request
 //!    for that answer than the server's clock has gone on since.
-//! 2. What the message says of others is news of then: of who came up to a round trip later, however late it
+//! 2. What the message says of others is news of then: of waiters that came up to a round trip later, however late it
 //!    is heard.
 //! 3. If the server's clock is set ahead in between, the grant seems to begin later than it did. If that
 //!    is later than its message came, it is not believed: so it is believed for too long by no more

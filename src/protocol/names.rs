@@ -82,7 +82,7 @@ impl Names {
         (client.len() == CLIENT).then(|| names.with_own_channel(client))
     }
 
-    /// Whether who listens on that channel waits for a lock of that key, of whatever kind.
+    /// Whether a client that listens on that channel waits for a lock of that key, of whatever kind.
     #[cfg(feature = "test-util")]
     pub(crate) fn is_heard_on(key: &str, channel: &str) -> bool {
         [CHANNEL, READ_WRITE_CHANNEL].into_iter().any(|kind| {
@@ -170,7 +170,7 @@ impl Names {
         &self.common_channel()[channel.len()..]
     }
 
-    /// What tells locks apart.
+    /// What differs between any two locks.
     fn identity(&self) -> (&str, bool, bool, bool) {
         (&self.channel, self.wrapped, self.own_channel, self.read_write)
     }

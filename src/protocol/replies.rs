@@ -65,7 +65,7 @@ pub(super) fn renewed(answer: Answer, many: usize) -> Result<Renewed, Error> {
     }
 }
 
-/// The holder's remaining lease, and who the holder is.
+/// The holder's remaining lease, and the holder.
 pub(super) fn refusal(reply: &Value) -> Option<(Option<Duration>, Box<str>)> {
     let Value::Array(parts) = reply else { return None };
     match &**parts {

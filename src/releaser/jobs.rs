@@ -82,7 +82,7 @@ async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job
             let leaves_queue =
                 names.is_in_order() && (!heard || handoffs.waiters.gives_entry_up(names));
             let leave_queue = || Job::LeaveQueue(names.clone(), Some(possession.clone()));
-            // The answer to its release is for those who wait still.
+            // The answer to its release is for the callers that still wait.
             let releases = heard && possession.holds.lock().leaves_confirms();
             let release =
                 || Job::Release(BackgroundRelease::new(possession.clone(), None, Duration::ZERO));

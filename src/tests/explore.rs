@@ -1,5 +1,5 @@
 //! Plays a scene under many schedules: at every use of a mutex and at every await, `shuttle`
-//! decides who goes on. A scene in which nobody can go on is a deadlock, and an error.
+//! decides which task goes on. A scene in which no task can go on is a deadlock, and an error.
 
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,7 @@ use shuttle::sync::atomic::AtomicBool;
 use shuttle::{Config, FailurePersistence, Runner};
 use tokio::runtime::{Builder, Runtime};
 
-/// Fewer schedules, for whoever runs the tests over and over.
+/// The variable that asks for fewer schedules, where the tests run over and over.
 const FEWER: &str = "REDLATCH_SCHEDULES";
 
 /// How often a schedule goes against its order of priority: seldom is enough for most faults,
@@ -26,8 +26,8 @@ pub(crate) const CASES: u32 = if cfg!(debug_assertions) { 256 } else { 1024 };
 /// About as long as a scene takes.
 const MOMENTS: u32 = 16;
 
-/// For timers that nobody drives: in a scene no time passes. Never dropped, because a scene that
-/// went wrong leaves its timers behind.
+/// A runtime for timers, which no thread drives: in a scene no time passes. Never dropped, because a scene that went
+/// wrong leaves its timers behind.
 static TIMERS: LazyLock<Runtime> =
     LazyLock::new(|| Builder::new_current_thread().enable_time().build().expect("a runtime"));
 

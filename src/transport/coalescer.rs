@@ -57,8 +57,8 @@ type New<Q, R> = (Arc<Entry<Q, R>>, Option<Gatherer<Q, R>>);
 pub(super) struct Gatherer<Q, R: Unanswered>(Option<Arc<Coalescer<Q, R>>>);
 
 impl<Q, R: Unanswered> Gatherer<Q, R> {
-    /// What is to be sent now, or `None` if nobody waits. After that, and if the task does not go
-    /// on, the next that joins starts another.
+    /// What the task has to send now, or `None` if no caller waits. After that, and if the task does not go on, the
+    /// next caller that joins starts another task.
     pub(super) async fn gather(&mut self, goes_on: bool) -> Option<Vec<Joined<Q, R>>> {
         loop {
             let_ready_tasks_run().await;

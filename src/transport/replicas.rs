@@ -28,7 +28,8 @@ use crate::config::Replicas;
 use crate::host::spawn;
 
 impl Router {
-    /// Waits until so many replicas have a lock, or the time has passed. Returns how many have it.
+    /// Waits until as many replicas have a lock as `replicas` asks for, or the time has passed. Returns how many have
+    /// it.
     pub(crate) async fn replicated(
         self: &Arc<Self>,
         key: &str,
@@ -36,17 +37,17 @@ impl Router {
         replicas: Replicas,
     ) -> Replicated {
         let mut at = self.node_of(Some(key));
-        let mut told = Err(None);
+        let mut replicated = Err(None);
         for _ in 0..=REDIRECTIONS {
             let Some(node) = at.take() else { break };
-            told = self.replicated_at(&node, rewrite.clone(), replicas).await;
-            let Err(Some(error)) = &told else { break };
+            replicated = self.replicated_at(&node, rewrite.clone(), replicas).await;
+            let Err(Some(error)) = &replicated else { break };
             at = match node.is_replaced() {
                 true => self.node_of(Some(key)),
                 false => self.note_redirect(error, &address::name(&node.info())).map(|(at, _)| at),
             };
         }
-        told
+        replicated
     }
 
     async fn replicated_at(
@@ -154,13 +155,13 @@ impl ReplicaWait {
                     return Err((redis::ErrorKind::Parse, nonsense).into());
                 }
             };
-            let told = |held| match held {
+            let outcome = |held| match held {
                 Ok(Value::Okay) => Ok(have),
                 // The lock is not held any more: no replica has it.
                 Ok(_) => Ok(0),
                 Err(error) => Err(Some(error)),
             };
-            return Ok(held.into_iter().map(told).collect());
+            return Ok(held.into_iter().map(outcome).collect());
         }
     }
 }

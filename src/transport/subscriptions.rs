@@ -85,12 +85,12 @@ impl Router {
         let (Channels::Sharded, Some(channel)) = (self.channels(), channel) else { return };
         let Some(node) = self.node_of(key) else { return };
         let Some(connection) = node.runtime_slot(Purpose::Commands).in_use() else { return };
-        let mut tell = redis::cmd("SPUBLISH");
-        tell.arg(channel).arg("0");
+        let mut publish = redis::cmd("SPUBLISH");
+        publish.arg(channel).arg("0");
         let answer_timeout = self.dialer.answer_timeout;
         spawn(async move {
-            let told = clock::timeout(answer_timeout, connection.send(&tell)).await;
-            if !matches!(told, Ok(Ok(_))) {
+            let published = clock::timeout(answer_timeout, connection.send(&publish)).await;
+            if !matches!(published, Ok(Ok(_))) {
                 tracing::debug!("could not publish a release in a slot that migrates");
             }
         });

@@ -9,7 +9,7 @@ use crate::clock;
 use super::{Effects, Waiters};
 
 impl Waiters {
-    /// Wakes each waiter once, when it has waited for `threshold`. Who joins a queue later than that looks
+    /// Wakes each waiter once, when it has waited for `threshold`. A waiter that joins a queue later than that looks
     /// at the clock itself.
     pub(crate) async fn wake_who_waits_long(&self, threshold: Duration) {
         // Waiters that came one after the other share a look.

@@ -9,7 +9,7 @@
 //!    times the yield time after several. Until then it counts on as many as came the last time: a
 //!    client that listens need not want the lock.
 //!
-//! Others are counted by their subscriptions, and those who came by the messages of their releases.
+//! This client counts others by their subscriptions, and those that came by the messages of their releases.
 //! The first message after a release of this client is its own, if it listens itself.
 
 use std::time::{Duration, Instant};

@@ -227,8 +227,8 @@ impl Cluster {
                 _ => {}
             }
         }
-        let nobody = || io::Error::other("no node of the cluster answers").into();
-        second_best.ok_or_else(|| trouble.unwrap_or_else(nobody))
+        let no_answer = || io::Error::other("no node of the cluster answers").into();
+        second_best.ok_or_else(|| trouble.unwrap_or_else(no_answer))
     }
 }
 

@@ -196,7 +196,7 @@ impl Events {
     ) {
         tracing::debug!(server, %error, "a request or a connection failed");
         let held = || self.held.as_ref().map(|held| held(has));
-        match self.outages.change(|servers| servers.failed(number, now)) {
+        match self.outages.change(|servers| servers.record_failure(number, now)) {
             Some(Line::Begins) => tracing::warn!(server, %error, held_locks = held(),
                 "Redis is unavailable: a lock that is held is lost when its lease ends, unless it \
                 can be renewed before"),
@@ -216,7 +216,7 @@ impl Events {
 
     /// A server has answered a request that was sent at `sent`.
     pub(crate) fn server_answered(&self, number: usize, server: &str, sent: Instant, now: Instant) {
-        let over = self.outages.change(|servers| servers.answered(number, sent, now));
+        let over = self.outages.change(|servers| servers.record_answer(number, sent, now));
         if let Some(Summary { lasted, failures, .. }) = over {
             tracing::warn!(server, ?lasted, failed_attempts = failures, "Redis is available again");
         }

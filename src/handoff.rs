@@ -208,21 +208,21 @@ impl Handoffs {
     ) -> Option<Duration> {
         let (now, timeout) = (clock::now(), self.config.command_timeout);
         if error.outcome() == Outcome::NotExecuted {
-            possession.holds.lock().answered();
+            possession.holds.lock().forget_asked();
         }
         let (since, many) = *tries.unanswered.get_or_insert((asked, prolong.confirms));
         let is_unavailable = error.kind() == ErrorKind::Unavailable;
         // Else the next try may answer the callers that wait for this one, in their time.
         if call.answer_timeout == timeout || !is_unavailable || now >= since + timeout {
             tries.unanswered = None;
-            self.failed(possession, many, error);
+            self.record_failure(possession, many, error);
         }
         let longest = prolong.lease.saturating_add(timeout);
         if now >= *tries.end.get_or_insert_with(|| now + longest) {
             // Nothing goes behind the last try, which may be under way. Callers that came since hear that, too.
             call.abandon();
             possession.holds.lock().gives_settling_up();
-            self.failed(possession, usize::MAX, error);
+            self.record_failure(possession, usize::MAX, error);
             return None;
         }
         self.events.hand_off_failed(error, possession.names.key(), now);
@@ -305,18 +305,18 @@ impl Handoffs {
         failed: bool,
     ) {
         if !repeated {
-            possession.holds.lock().answered();
+            possession.holds.lock().forget_asked();
         }
         if repeated || failed {
             // It may have been there when the first request came, and have ended since.
             possession.holds.lock().cannot_tell();
-            self.failed(possession, prolong.confirms, &gone_when_asked_again());
+            self.record_failure(possession, prolong.confirms, &gone_when_asked_again());
         }
         self.losses.found_gone(possession, FoundBy::HandOff, loss);
     }
 
     /// The request was not answered, or refused: the callers that wait for it hear that.
-    fn failed(&self, possession: &Possession, many: usize, error: &Error) {
+    fn record_failure(&self, possession: &Possession, many: usize, error: &Error) {
         let confirms = possession.holds.lock().take_confirms(many);
         for confirm in confirms {
             let message = format!("a hand-off failed, and is tried again: {error:#}");

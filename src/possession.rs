@@ -288,7 +288,7 @@ impl HoldState {
     }
 
     /// Redis granted `ask`, with `tokens` if the lock is fenced. Its request was sent at `sent`.
-    pub(crate) fn granted(
+    pub(crate) fn record_grant(
         &mut self,
         ask: Ask,
         lease: Lease,
@@ -354,7 +354,7 @@ impl HoldState {
     }
 
     /// Redis refused the first hold: it has nothing of this possession.
-    pub(crate) fn refused(&mut self) {
+    pub(crate) fn record_refusal(&mut self) {
         self.counted = 0;
     }
 

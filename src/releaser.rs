@@ -246,7 +246,7 @@ async fn send_release(
     if confirmed {
         confirm(possession, pending, confirms);
     } else {
-        possession.holds.lock().answered();
+        possession.holds.lock().forget_asked();
     }
     // A hold that was to stay, or that this client has not released, is gone.
     let lost = pending.count > 0 || !(sent_before || repeated);

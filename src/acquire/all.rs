@@ -198,7 +198,7 @@ impl Acquisition<'_, All<'_>> {
             if let Err((of, refused)) = answer.map_err(|error| behind(error, before > 0))? {
                 asks_for.store(0, Ordering::Relaxed);
                 let possession = request.parts[of - request.first].0.possession();
-                return self.refused(of, possession, refused, deadline).await;
+                return self.process_refusal(of, possession, refused, deadline).await;
             }
         }
         asks_for.store(0, Ordering::Relaxed);
@@ -215,7 +215,7 @@ impl Acquisition<'_, All<'_>> {
         for request in &requests {
             for (handle, (session, ask)) in handles[request.all()].iter().zip(&request.parts) {
                 let (possession, tokens) = (session.possession(), TokenBlock::default());
-                let Some(hold) = self.granted(handle, possession, *ask, tokens, request.sent)
+                let Some(hold) = self.add_granted(handle, possession, *ask, tokens, request.sent)
                 else {
                     granted.iter().for_each(|hold| self.engine.releaser.give_back(hold));
                     return Ok(None);
@@ -230,7 +230,7 @@ impl Acquisition<'_, All<'_>> {
 
     /// Another owner has the lock of that handle, or the holds are gone on which a nested one of that possession was to
     /// stand.
-    async fn refused(
+    async fn process_refusal(
         &self,
         of: usize,
         possession: &Possession,

@@ -189,7 +189,7 @@ impl Acquisition<'_, One<'_>> {
             Acquired::Granted(_) if possession.holds.lock().is_over() => return Ok(None),
             Acquired::Granted(tokens) => {
                 self.await_replicas(&mut session).await?;
-                let granted = self.granted(handle, session.possession(), ask, tokens, sent);
+                let granted = self.add_granted(handle, session.possession(), ask, tokens, sent);
                 let Some(granted) = granted.map(Held::from) else { return Ok(None) };
                 self.has_own_reader(&granted);
                 self.entered(handle, session.possession(), true);
@@ -230,7 +230,7 @@ impl Acquisition<'_, One<'_>> {
             match acquired {
                 Acquired::Granted(tokens) => {
                     self.await_replicas(&mut session).await?;
-                    let granted = self.granted(handle, session.possession(), ask, tokens, sent);
+                    let granted = self.add_granted(handle, session.possession(), ask, tokens, sent);
                     let Some(granted) = granted.map(Held::from) else { return Ok(None) };
                     self.has_own_reader(&granted);
                     self.entered(handle, session.possession(), false);
@@ -240,7 +240,7 @@ impl Acquisition<'_, One<'_>> {
                     self.take_own_grant(&handle.names, &holder, remaining, came, sent, clock);
                     let deadline = session.call.deadline;
                     if reclaimed || !self.reclaim(&handle.names, &holder, deadline).await {
-                        session.possession().holds.lock().refused();
+                        session.possession().holds.lock().record_refusal();
                         return Ok(Some(Tried::Refused { of: 0, remaining, holder }));
                     }
                     reclaimed = true;
@@ -251,7 +251,7 @@ impl Acquisition<'_, One<'_>> {
                         let (kind, message) = (ErrorKind::Server, "a first hold was gone");
                         return Err(Error::new(kind, Outcome::Unknown, message));
                     };
-                    session.possession().holds.lock().refused();
+                    session.possession().holds.lock().record_refusal();
                     engine.losses.found_gone(beside, found_beside(handle), loss);
                     return Ok(None);
                 }
@@ -319,7 +319,7 @@ impl<Q> Acquisition<'_, Q> {
 
     /// Redis has granted a hold by a request that was sent at `sent`. `None` if the holds are lost on which it was to
     /// stand: looked at under the same mutex, or a loss that is found meanwhile would not know of this hold.
-    pub(super) fn granted(
+    pub(super) fn add_granted(
         &self,
         handle: &Arc<Handle>,
         possession: &Arc<Possession>,
@@ -332,7 +332,7 @@ impl<Q> Acquisition<'_, Q> {
             if ask.count > 1 && holds.is_over() {
                 return None;
             }
-            holds.granted(ask, self.lease, self.requested, tokens, sent)
+            holds.record_grant(ask, self.lease, self.requested, tokens, sent)
         };
         handle.enter(possession);
         self.engine.watchdog.watch(handle);
@@ -374,7 +374,7 @@ impl<Q> Acquisition<'_, Q> {
         let mut timing = events.metrics.asks(Operation::Wait);
         timing.begins(clock::now);
         let answer = Call::await_replicas(router, names, id, replicas, deadline).await;
-        events.metrics.answered(timing, true, answer.as_ref().err());
+        events.metrics.record_answer(timing, true, answer.as_ref().err());
         answer
     }
 }

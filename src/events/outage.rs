@@ -67,7 +67,7 @@ pub(super) struct Summary {
 }
 
 impl Servers {
-    pub(super) fn failed(&mut self, server: usize, now: Instant) -> Option<Line> {
+    pub(super) fn record_failure(&mut self, server: usize, now: Instant) -> Option<Line> {
         let is_old = |warned: Option<Instant>| {
             warned.is_none_or(|warned| now.saturating_duration_since(warned) >= INTERVAL)
         };
@@ -91,7 +91,7 @@ impl Servers {
     }
 
     /// The server has answered a request that was sent at `sent`: what to log if its outage is over.
-    pub(super) fn answered(
+    pub(super) fn record_answer(
         &mut self,
         server: usize,
         sent: Instant,
@@ -128,15 +128,15 @@ mod tests {
         let (mut servers, begun) = (Servers::default(), Instant::now());
         let at = |millis| begun + Duration::from_millis(millis);
         let lines: Vec<_> =
-            (0..600).filter_map(|tenth| servers.failed(1, at(100 * tenth))).collect();
+            (0..600).filter_map(|tenth| servers.record_failure(1, at(100 * tenth))).collect();
         let lasts = |nth: u64| Line::Lasts(summary(10_000 * nth, 100 * nth + 1, 1));
         assert_eq!(lines[0], Line::Begins);
         assert_eq!(lines[1..], [1, 2, 3, 4, 5].map(lasts));
         // An answer to a request that was sent before the outage began is no end of it.
-        assert_eq!(servers.answered(1, begun - INTERVAL, at(60_000)), None);
-        let over = servers.answered(1, at(59_000), at(60_000));
+        assert_eq!(servers.record_answer(1, begun - INTERVAL, at(60_000)), None);
+        let over = servers.record_answer(1, at(59_000), at(60_000));
         assert_eq!(over, Some(summary(60_000, 600, 1)));
-        assert_eq!(servers.answered(1, at(60_000), at(60_001)), None);
+        assert_eq!(servers.record_answer(1, at(60_000), at(60_001)), None);
         assert!(!servers.any());
     }
 
@@ -146,8 +146,8 @@ mod tests {
         let at = |millis| begun + Duration::from_millis(millis);
         let mut lines = Vec::new();
         for second in (0..30).map(|second| 1000 * second) {
-            let begins = servers.failed(1, at(second));
-            lines.push((begins, servers.answered(1, at(second + 500), at(second + 501))));
+            let begins = servers.record_failure(1, at(second));
+            lines.push((begins, servers.record_answer(1, at(second + 500), at(second + 501))));
         }
         lines.retain(|said| *said != (None, None));
         let said = || (Some(Line::Begins), Some(summary(501, 1, 1)));
@@ -158,12 +158,12 @@ mod tests {
     fn several_servers_share_the_lines_of_an_outage_that_lasts() {
         let (mut servers, begun) = (Servers::default(), Instant::now());
         let at = |millis| begun + Duration::from_millis(millis);
-        assert_eq!(servers.failed(1, at(0)), Some(Line::Begins));
-        assert_eq!(servers.failed(2, at(1)), Some(Line::Begins));
-        assert_eq!(servers.failed(1, at(10_000)), None);
-        assert_eq!(servers.failed(2, at(10_001)), Some(Line::Lasts(summary(10_000, 4, 2))));
-        assert_eq!(servers.failed(1, at(10_002)), None);
-        assert_eq!(servers.answered(2, at(11_000), at(11_001)).map(|_| ()), Some(()));
+        assert_eq!(servers.record_failure(1, at(0)), Some(Line::Begins));
+        assert_eq!(servers.record_failure(2, at(1)), Some(Line::Begins));
+        assert_eq!(servers.record_failure(1, at(10_000)), None);
+        assert_eq!(servers.record_failure(2, at(10_001)), Some(Line::Lasts(summary(10_000, 4, 2))));
+        assert_eq!(servers.record_failure(1, at(10_002)), None);
+        assert_eq!(servers.record_answer(2, at(11_000), at(11_001)).map(|_| ()), Some(()));
         assert!(servers.any());
     }
 }

@@ -229,7 +229,7 @@ impl Stage {
         if let Acquired::Granted(_) = acquired {
             return Some(self.granted(possession, ask, sure));
         }
-        possession.holds.lock().refused();
+        possession.holds.lock().record_refusal();
         None
     }
 
@@ -263,13 +263,13 @@ impl Stage {
 
     fn granted(&self, possession: &Arc<Possession>, ask: Ask, sure: bool) -> Guard<'_> {
         let (lease, none) = (Duration::from_millis(LEASE), TokenBlock::default());
-        let granted = possession.holds.lock().granted(ask, Lease::Watchdog, lease, none, self.now);
+        let new = possession.holds.lock().record_grant(ask, Lease::Watchdog, lease, none, self.now);
         self.handle.enter(possession);
         *self.live.lock().entry((*possession.id).into()).or_default() += 1;
         if self.handle.start_watching().is_some() {
             let _ = self.watchdog.send(());
         }
-        let (hold, validity, _) = granted;
+        let (hold, validity, _) = new;
         Guard { stage: self, possession: possession.clone(), hold: Some(hold), validity, sure }
     }
 }

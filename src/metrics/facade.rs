@@ -89,7 +89,7 @@ impl Metrics {
 
     /// A request has its answer, whose time is recorded. Of those that share a command, each error counts, and the
     /// success of one.
-    pub(crate) fn answered(&self, asked: Timing, counts: bool, error: Option<&Error>) {
+    pub(crate) fn record_answer(&self, asked: Timing, counts: bool, error: Option<&Error>) {
         let Timing { operation, begun } = asked;
         let Some(begun) = begun.filter(|_| counts || error.is_some()) else { return };
         let failed = error.map(Outcome::of);

@@ -41,7 +41,7 @@ impl Metrics {
         Timing
     }
 
-    pub(crate) fn answered(&self, _: Timing, _counts: bool, _error: Option<&Error>) {}
+    pub(crate) fn record_answer(&self, _: Timing, _counts: bool, _error: Option<&Error>) {}
 
     pub(crate) fn renewed(&self, _until: Instant, _now: Instant) {}
 

@@ -116,7 +116,7 @@ impl HoldState {
             let rare = self.rare();
             rare.shortening = rare.shortening.saturating_sub(1);
         }
-        self.answered();
+        self.forget_asked();
     }
 
     /// Redis has executed the pending release.

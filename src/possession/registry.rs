@@ -79,7 +79,7 @@ impl Possessions {
     /// The possession of a grant that Redis has made by itself, under an id of its own: it is registered as soon as this
     /// client hears of it. `None` if the client has it already, or if its key is to stay: then this is no other grant,
     /// however late the client hears of it.
-    pub(crate) fn granted(
+    pub(crate) fn register_grant(
         self: &Arc<Self>,
         names: Arc<Names>,
         id: &str,

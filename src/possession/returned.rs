@@ -18,7 +18,7 @@ impl HoldState {
     }
 
     /// The request that was sent last said nothing of these holds, and was not executed before that.
-    pub(crate) fn answered(&mut self) {
+    pub(crate) fn forget_asked(&mut self) {
         self.asked = 0;
     }
 

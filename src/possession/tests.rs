@@ -116,7 +116,7 @@ impl Story {
         };
         let requested = lease.checked(WATCHDOG).unwrap();
         let (hold, validity, _) =
-            holds.granted(ask, lease, requested, TokenBlock::default(), self.now);
+            holds.record_grant(ask, lease, requested, TokenBlock::default(), self.now);
         (hold, validity)
     }
 
@@ -145,7 +145,7 @@ fn a_release_is_pending_from_before_an_acquire_is_sent_until_it_is_answered() {
     assert_eq!(story.pending(), None);
     story.holds().ask_first(ME);
     assert_eq!(story.pending().map(|pending| pending.count), Some(0));
-    story.holds().refused();
+    story.holds().record_refusal();
     assert_eq!(story.pending(), None);
 }
 

@@ -53,7 +53,9 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
     let waiters = &handoffs.waiters;
     waiters.record_foreign(&names, foreign);
     let names = waiters.names_of(names);
-    let Some(possession) = handoffs.possessions.granted(names, &owner) else { return Vec::new() };
+    let Some(possession) = handoffs.possessions.register_grant(names, &owner) else {
+        return Vec::new();
+    };
     let names = &possession.names;
     let believed = until.unwrap_or_else(clock::now);
     possession.holds.lock().granted_by_message(lease, believed, tokens);

@@ -37,7 +37,7 @@ fn enqueues(sent: Duration) -> bool {
     {
         let mut holds = possession.holds.lock();
         let ask = holds.ask_first(1);
-        holds.granted(ask, Lease::Fixed(LEASE), LEASE, TokenBlock::default(), now - sent);
+        holds.record_grant(ask, Lease::Fixed(LEASE), LEASE, TokenBlock::default(), now - sent);
     }
     let router = router();
     let call = Call::new(&router, now + LEASE);

@@ -46,7 +46,7 @@ impl Router {
             let asked = clock::now();
             match clock::timeout_at(deadline, on.send_all(commands)).await {
                 Ok(Ok(answers)) => {
-                    on.answered(asked);
+                    on.record_answer(asked);
                     self.log_answer(on.server(), asked);
                     return Ok((answers, on.number()));
                 }

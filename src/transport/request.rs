@@ -63,11 +63,11 @@ impl Router {
             }
             match self.send(&on, connection, request, retry.asking.is_some(), behind).await {
                 Reply::Answer(Ok(value)) => {
-                    break Ok(self.answered(value, &on, sent, request, &retry));
+                    break Ok(self.accept(value, &on, sent, request, &retry));
                 }
                 Reply::Answer(Err(error)) => {
                     if error.code().is_some() {
-                        on.answered(sent);
+                        on.record_answer(sent);
                     }
                     let next = self.recover(error, on, connection, request, &mut retry);
                     match Box::pin(next).await {
@@ -85,7 +85,7 @@ impl Router {
                 }
             }
         };
-        self.events.metrics.answered(timing, request.counts, answer.as_ref().err());
+        self.events.metrics.record_answer(timing, request.counts, answer.as_ref().err());
         answer
     }
 
@@ -208,7 +208,7 @@ impl Router {
     }
 
     /// What a caller gets for the answer that came on that connection.
-    fn answered(
+    fn accept(
         &self,
         value: Value,
         on: &Connection,
@@ -216,7 +216,7 @@ impl Router {
         request: &Request<'_>,
         retry: &Retry,
     ) -> Answer {
-        on.answered(sent);
+        on.record_answer(sent);
         self.log_answer(on.server(), sent);
         let asking = retry.asking.is_some();
         if asking {

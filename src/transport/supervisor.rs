@@ -156,7 +156,7 @@ impl Supervisor {
                 }
             };
             let ends = is_fatal(&error) || node.is_out_of_use();
-            runtime_slot.failed(error);
+            runtime_slot.record_failure(error);
             if ends {
                 return None;
             }
@@ -192,7 +192,7 @@ impl Drop for Supervisor {
                 // Callers would wait for the dial, and start it again and again.
                 let message =
                     "the task that connects panicked: the runtime may have no I/O enabled";
-                runtime_slot.failed(io::Error::other(message).into());
+                runtime_slot.record_failure(io::Error::other(message).into());
             }
             runtime_slot.has_no_supervisor();
         }

@@ -115,7 +115,7 @@ fn a_handle_that_is_due_between_two_possessions_is_watched_again() {
     let acquire = |possession: &Arc<Possession>| {
         let ask = handle.asks_for(possession).expect("it holds no other");
         let (lease, tokens) = (Lease::Watchdog, TokenBlock::default());
-        let (hold, ..) = possession.holds.lock().granted(ask, lease, HOUR, tokens, now);
+        let (hold, ..) = possession.holds.lock().record_grant(ask, lease, HOUR, tokens, now);
         (hold, handle.start_watching())
     };
     let first = handle.begins(&possessions);

@@ -159,7 +159,7 @@ impl Stage {
                 }
                 None => {
                     let error = Error::new(ErrorKind::Unavailable, Outcome::Unknown, "no answer");
-                    self.handoffs.failed(possession, prolong.confirms, &error);
+                    self.handoffs.record_failure(possession, prolong.confirms, &error);
                 }
             }
             self.waiters.wake_head(&self.names, None);
@@ -224,7 +224,7 @@ impl Stage {
         yield_now().await;
         match released {
             Released::Nothing(loss) if !sent_before => {
-                possession.holds.lock().answered();
+                possession.holds.lock().forget_asked();
                 self.handoffs.losses.found_gone(possession, FoundBy::Release, loss);
             }
             _ => {

@@ -26,7 +26,7 @@ fn released(possessions: &Arc<Possessions>) -> Arc<Possession> {
     let (possession, now) = (begin(possessions), clock::now());
     let mut holds = possession.holds.lock();
     let ask = holds.ask_first(1);
-    let (hold, ..) = holds.granted(ask, SECOND.into(), SECOND, TokenBlock::default(), now);
+    let (hold, ..) = holds.record_grant(ask, SECOND.into(), SECOND, TokenBlock::default(), now);
     holds.give_back(hold);
     let pending = holds.pending(now, SECOND).expect("a release");
     holds.release_sent(pending, now);
@@ -47,8 +47,13 @@ fn w26_only_a_possession_of_this_client_with_no_hold_and_no_pending_release_is_i
     drop(permit);
     let ask = possession.holds.lock().ask_first(1);
     assert!(!is_idle(&possessions, &possession.id), "a request may have been executed");
-    let (hold, ..) =
-        possession.holds.lock().granted(ask, Lease::Watchdog, SECOND, TokenBlock::default(), now);
+    let (hold, ..) = possession.holds.lock().record_grant(
+        ask,
+        Lease::Watchdog,
+        SECOND,
+        TokenBlock::default(),
+        now,
+    );
     assert!(!is_idle(&possessions, &possession.id), "it holds the lock");
     possession.holds.lock().give_back(hold);
     assert!(!is_idle(&possessions, &possession.id), "its release is pending");
@@ -85,13 +90,14 @@ fn w26_one_that_redis_has_made_is_idle_if_it_was_heard_of_and_has_ended() {
     let claims = |at, missed| possessions.claim_idle(&id(at), &names(), missed).is_some();
     assert!(!claims(7, None) && !claims(7, Some(6)), "its message may have yet to come");
     assert!(claims(7, Some(7)) && claims(6, Some(7)));
-    let granted = possessions.granted(Arc::new(Names::new("", "other")), &id(5)).expect("a grant");
+    let granted =
+        possessions.register_grant(Arc::new(Names::new("", "other")), &id(5)).expect("a grant");
     assert!(!claims(5, Some(7)), "that is another lock");
-    let same = possessions.granted(names(), &id(5)).expect("a grant, by another server");
+    let same = possessions.register_grant(names(), &id(5)).expect("a grant, by another server");
     drop(granted);
     assert!(!claims(5, Some(7)), "this client has it, under another number");
     drop(same);
-    let granted = possessions.granted(names(), &id(5)).expect("a grant");
+    let granted = possessions.register_grant(names(), &id(5)).expect("a grant");
     granted.holds.lock().granted_by_message(SECOND, clock::now() + SECOND, TokenBlock::default());
     assert!(!claims(5, Some(7)), "this client has it");
 }
@@ -127,7 +133,7 @@ fn a_key_that_is_to_stay_is_nobodys_to_release_until_its_time() {
         let mut holds = possession.holds.lock();
         let ask = holds.ask_first(1);
         let (hold, ..) =
-            holds.granted(ask, SECOND.into(), SECOND, TokenBlock::default(), clock::now());
+            holds.record_grant(ask, SECOND.into(), SECOND, TokenBlock::default(), clock::now());
         holds.hold_until(hold, until);
         holds.give_back(hold);
         let pending = holds.pending(clock::now(), SECOND).expect("a release");

@@ -23,7 +23,7 @@ fn a_hold_is_lost_only_if_no_unanswered_release_was_about_it() {
     story.holds().release_not_executed(pending, false);
     gives_back(alone);
     // This one was sent once, and has found nothing.
-    story.holds().answered();
+    story.holds().forget_asked();
     story.lose(FoundBy::Release);
     assert_eq!(validities.map(|one| one.is_gone()), [false, false, true, true]);
 }
@@ -43,7 +43,7 @@ fn a_loss_beside_a_request_leaves_what_that_is_about_to_its_answer() {
         if executed {
             story.holds().release_confirmed(pending);
         } else {
-            story.holds().answered();
+            story.holds().forget_asked();
         }
         drop(permit);
         assert_eq!(story.lose(FoundBy::Release), None, "it was reported");

@@ -16,11 +16,11 @@ fn each_holder_has_the_next_token_and_none_is_given_twice() {
     let story = Story::new();
     let ask = story.holds().ask_first(ME);
     let tokens = TokenBlock::up_to(token(12), 3);
-    let granted = story.holds().granted(ask, Lease::Watchdog, WATCHDOG, tokens, story.now);
+    let granted = story.holds().record_grant(ask, Lease::Watchdog, WATCHDOG, tokens, story.now);
     assert_eq!(granted.2, Some(token(10)));
     let Nesting::Ask(ask) = story.holds().ask_nested(ME, story.now) else { panic!() };
     let none = TokenBlock::default();
-    let nested = story.holds().granted(ask, Lease::Watchdog, WATCHDOG, none, story.now);
+    let nested = story.holds().record_grant(ask, Lease::Watchdog, WATCHDOG, none, story.now);
     assert_eq!(nested.2, Some(token(10)), "it is the same hold to a store");
     for hold in [granted.0, nested.0] {
         story.give_back(hold);
@@ -144,7 +144,7 @@ fn a_release_says_once_which_tokens_no_holder_got() {
     let story = Story::new();
     let ask = story.holds().ask_first(ME);
     let tokens = TokenBlock::up_to(token(12), 3);
-    let granted = story.holds().granted(ask, Lease::Watchdog, WATCHDOG, tokens, story.now);
+    let granted = story.holds().record_grant(ask, Lease::Watchdog, WATCHDOG, tokens, story.now);
     let drawn = |pending: Option<PendingRelease>| pending.expect("a release").drawn;
     let ahead = |pending| drawn(pending).expect("a fenced lock").ahead();
     assert_eq!(ahead(story.give_back(granted.0)), Some((token(10), token(12))));
@@ -159,7 +159,7 @@ fn a_release_says_once_which_tokens_no_holder_got() {
     let story = Story::new();
     let ask = story.holds().ask_first(ME);
     let all = TokenBlock::up_to(token(10), 1);
-    let granted = story.holds().granted(ask, Lease::Watchdog, WATCHDOG, all, story.now);
+    let granted = story.holds().record_grant(ask, Lease::Watchdog, WATCHDOG, all, story.now);
     assert_eq!(ahead(story.give_back(granted.0)), None, "it has used all of them");
     let story = Story::given_back(Lease::Watchdog);
     assert_eq!(drawn(story.pending()), None, "this lock has none");

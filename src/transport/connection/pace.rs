@@ -30,7 +30,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    pub(super) fn failed(&mut self, now: Instant) {
+    pub(super) fn record_failure(&mut self, now: Instant) {
         self.failures.next();
         self.last = Some((now, self.pause()));
     }
@@ -40,7 +40,7 @@ impl Pace {
     }
 
     /// A connection has ended.
-    pub(super) fn ended(&mut self, lived: Duration, now: Instant) {
+    pub(super) fn record_end(&mut self, lived: Duration, now: Instant) {
         if lived >= self.short_lives.last().max(FIRST_PAUSE) {
             self.short_lives.reset();
         }
@@ -78,10 +78,10 @@ mod tests {
         let (mut pace, now) = (Pace::default(), clock::now());
         let pause = |lived| {
             match lived {
-                None => pace.failed(now),
+                None => pace.record_failure(now),
                 Some(lived) => {
                     pace.connected();
-                    pace.ended(lived, now);
+                    pace.record_end(lived, now);
                 }
             }
             let pause = pace.pause();
@@ -119,7 +119,7 @@ mod tests {
                 let mut pace = Pace::default();
                 let (mut now, begun) = (clock::now(), clock::now());
                 for _ in 0..100 {
-                    pace.ended(lived * MS, now);
+                    pace.record_end(lived * MS, now);
                     now = pace.not_before(longest).expect("a time") + lived * MS;
                 }
                 assert!(now - begun >= least * MS, "{lived} ms: {:?}", now - begun);

@@ -47,7 +47,7 @@ impl State {
     fn take(&mut self, which: impl FnOnce(&Connection) -> bool) -> Option<Connection> {
         let (connection, since) = self.connection.take_if(|(connection, _)| which(connection))?;
         let now = clock::now();
-        self.pace.ended(now.saturating_duration_since(since), now);
+        self.pace.record_end(now.saturating_duration_since(since), now);
         Some(connection)
     }
 }
@@ -159,9 +159,9 @@ impl RuntimeSlot {
         self.state.lock().pace = Pace::default();
     }
 
-    pub(in crate::transport) fn failed(&self, error: RedisError) {
+    pub(in crate::transport) fn record_failure(&self, error: RedisError) {
         let mut state = self.state.lock();
-        state.pace.failed(clock::now());
+        state.pace.record_failure(clock::now());
         state.error = Some(error);
         drop(state);
         self.dialed.send();

@@ -41,7 +41,7 @@ impl Silence {
     }
 
     /// A request that was sent then has been answered, and so has each that was sent before.
-    fn answered(&self, sent: Instant, now: Instant) {
+    fn record_answer(&self, sent: Instant, now: Instant) {
         let mut since = self.since.lock();
         since.take_if(|since| *since <= sent);
         self.listens.store(since.is_some(), Ordering::Relaxed);
@@ -51,7 +51,7 @@ impl Silence {
 
     /// A request that was sent then has not been answered by its deadline. An answer may take
     /// `answer_timeout`.
-    fn unanswered(&self, sent: Instant, now: Instant, answer_timeout: Duration) -> bool {
+    fn record_timeout(&self, sent: Instant, now: Instant, answer_timeout: Duration) -> bool {
         let mut since = self.since.lock();
         // Nothing has failed for longer than that since then: its answer came, late.
         let recent =
@@ -79,17 +79,17 @@ fn micros(duration: Duration) -> u64 {
 
 impl Connection {
     /// The server has answered a request that was sent then.
-    pub(in crate::transport) fn answered(&self, sent: Instant) {
+    pub(in crate::transport) fn record_answer(&self, sent: Instant) {
         let silence = &self.shared.silence;
         if silence.listens.load(Ordering::Relaxed) {
-            silence.answered(sent, clock::now());
+            silence.record_answer(sent, clock::now());
         }
     }
 
     /// A request that was sent then has not been answered by its deadline. Returns whether the
     /// connection is silent, if an answer may take `answer_timeout`.
     pub(in crate::transport) fn is_silent(&self, sent: Instant, answer_timeout: Duration) -> bool {
-        self.shared.silence.unanswered(sent, clock::now(), answer_timeout)
+        self.shared.silence.record_timeout(sent, clock::now(), answer_timeout)
     }
 
     /// How long a round trip took that was measured last.
@@ -124,7 +124,7 @@ mod tests {
         for (sent, deadline, silent) in [(250, 300, false), (100, 300, false), (1, 300, true)] {
             let silence = Silence::new(ms(120));
             assert_eq!(
-                silence.unanswered(at(sent), at(deadline), ANSWER_TIMEOUT),
+                silence.record_timeout(at(sent), at(deadline), ANSWER_TIMEOUT),
                 silent,
                 "{sent}"
             );
@@ -137,7 +137,7 @@ mod tests {
         let at = |millis| begun + ms(millis);
         let silent: Vec<_> = (0..6)
             .map(|nth| 50 * nth)
-            .map(|sent| silence.unanswered(at(sent), at(sent + 50), ANSWER_TIMEOUT))
+            .map(|sent| silence.record_timeout(at(sent), at(sent + 50), ANSWER_TIMEOUT))
             .collect();
         assert_eq!(silent, [false, false, false, false, false, true]);
     }
@@ -146,9 +146,9 @@ mod tests {
     fn a_request_that_failed_long_ago_says_nothing_of_now() {
         let (silence, begun) = (Silence::new(ms(120)), clock::now());
         let at = |millis| begun + ms(millis);
-        assert!(!silence.unanswered(at(0), at(50), ANSWER_TIMEOUT));
-        assert!(!silence.unanswered(at(600), at(650), ANSWER_TIMEOUT));
-        assert!(silence.unanswered(at(850), at(900), ANSWER_TIMEOUT));
+        assert!(!silence.record_timeout(at(0), at(50), ANSWER_TIMEOUT));
+        assert!(!silence.record_timeout(at(600), at(650), ANSWER_TIMEOUT));
+        assert!(silence.record_timeout(at(850), at(900), ANSWER_TIMEOUT));
     }
 
     #[test]
@@ -157,9 +157,13 @@ mod tests {
         let at = |millis| begun + ms(millis);
         for (answered, silent) in [(9, true), (10, false), (200, false)] {
             let silence = Silence::new(ms(120));
-            assert!(!silence.unanswered(at(10), at(60), ANSWER_TIMEOUT));
-            silence.answered(at(answered), at(250));
-            assert_eq!(silence.unanswered(at(290), at(340), ANSWER_TIMEOUT), silent, "{answered}");
+            assert!(!silence.record_timeout(at(10), at(60), ANSWER_TIMEOUT));
+            silence.record_answer(at(answered), at(250));
+            assert_eq!(
+                silence.record_timeout(at(290), at(340), ANSWER_TIMEOUT),
+                silent,
+                "{answered}"
+            );
         }
     }
 
@@ -183,7 +187,7 @@ mod tests {
         );
         // The next answer is measured.
         assert!(silence.listens.load(Ordering::Relaxed));
-        silence.answered(begun, begun + ms(20));
+        silence.record_answer(begun, begun + ms(20));
         assert!(!silence.is_too_late(ms(20), ANSWER_TIMEOUT));
         assert!(!silence.listens.load(Ordering::Relaxed));
     }

@@ -1,7 +1,8 @@
 //! How a client asks, hears, hands off and leaves.
 
 use super::state::{
-    Call, Elsewhere, Entry, GRANT, HandOff, Hold, InFlight, Owner, Reply, Request, Sent, State, bit,
+    Call, Entry, GRANT, HandOff, Hold, InFlight, OldestForeignWaiter, Owner, Reply, Request, Sent,
+    State, bit,
 };
 use super::steps::Step;
 use super::{Bug, Fair};
@@ -402,7 +403,7 @@ fn heard(state: &mut State, c: usize) {
     let answered = state.next_since();
     let Some(key) = state.key.filter(|key| key.client == c) else { return };
     let client = &mut state.clients[c];
-    client.elsewhere = Some(Elsewhere { oldest: key.oldest, answered });
+    client.foreign = Some(OldestForeignWaiter { oldest: key.oldest, answered });
     // A waiter that came between the answer and now came within a round trip.
     client.owners.iter_mut().for_each(|owner: &mut Owner| owner.behind &= key.stood);
 }

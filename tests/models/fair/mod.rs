@@ -179,7 +179,7 @@ fn tidied(mut state: State) -> State {
         client.timer &= !client.due;
         if state.key.is_none_or(|key| key.client != c) && client.owners[state::GRANT].hold.is_none()
         {
-            client.elsewhere = None;
+            client.foreign = None;
         }
     }
     state.forget_others();

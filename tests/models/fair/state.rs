@@ -111,7 +111,7 @@ pub(crate) struct HandOff {
 
 /// Who waits in other clients, as a grant or a hand-off said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Elsewhere {
+pub(crate) struct OldestForeignWaiter {
     pub(crate) oldest: Since,
     /// The first that came after the answer.
     pub(crate) answered: Since,
@@ -151,7 +151,7 @@ pub(crate) struct Client {
     pub(crate) timer: bool,
     pub(crate) clock: bool,
     pub(crate) taken: bool,
-    pub(crate) elsewhere: Option<Elsewhere>,
+    pub(crate) foreign: Option<OldestForeignWaiter>,
     /// The entry is to be given up, ...
     pub(crate) leaves: bool,
     /// ... and the request for that is on its way, which is not about one that comes from then on.
@@ -278,8 +278,8 @@ impl Client {
 
     fn each_since(&mut self, each: &mut impl FnMut(&mut Since)) {
         each(&mut self.entry);
-        if let Some(elsewhere) = &mut self.elsewhere {
-            each(&mut elsewhere.oldest);
+        if let Some(foreign) = &mut self.foreign {
+            each(&mut foreign.oldest);
         }
         for owner in &mut self.owners {
             each(&mut owner.since);
@@ -308,8 +308,8 @@ impl Client {
 
     /// The numbers of those that came before are lower, and of those that come from now on are not.
     fn each_next(&mut self, each: &mut impl FnMut(&mut Since)) {
-        if let Some(elsewhere) = &mut self.elsewhere {
-            each(&mut elsewhere.answered);
+        if let Some(foreign) = &mut self.foreign {
+            each(&mut foreign.answered);
         }
         if let Some(leaving) = &mut self.leaving {
             each(leaving);

@@ -173,7 +173,7 @@ impl Fair {
     /// Whether the head can take what this client has, and is the next of all clients.
     fn can_hand_off(&self, client: &Client) -> bool {
         let Some(head) = client.head().map(|head| &client.owners[head]) else { return false };
-        let next = client.elsewhere.is_some_and(|known| {
+        let next = client.foreign.is_some_and(|known| {
             let in_time = head.since < known.answered || self.bug == Some(Bug::AnsweredIgnored);
             in_time && (known.oldest == 0 || head.since < known.oldest)
         });

@@ -65,11 +65,11 @@ impl Stage {
         session.on_its_way = false;
         yield_now().await;
         if !matches!(acquired, Acquired::Granted(_)) {
-            possession.holds.lock().refused();
+            possession.holds.lock().record_refusal();
             return None;
         }
         let none = TokenBlock::default();
-        let granted = possession.holds.lock().granted(ask, lease, HOUR, none, clock::now());
+        let granted = possession.holds.lock().record_grant(ask, lease, HOUR, none, clock::now());
         handle.enter(&possession);
         Some(self.guard(&possession, granted.0, granted.1))
     }

@@ -51,7 +51,7 @@ impl World {
         match (what, reply) {
             (What::Acquire { handle, ask, lease, requested }, Reply::Granted) => {
                 let none = TokenBlock::default();
-                let granted = self.holds().granted(ask, lease, requested, none, sent);
+                let granted = self.holds().record_grant(ask, lease, requested, none, sent);
                 let (hold, validity, _) = granted;
                 let until = valid_until(sent, requested);
                 let own = (lease != Lease::Watchdog).then_some(until);
@@ -59,7 +59,7 @@ impl World {
                 self.guards.push(Guard { hold, validity, until, own, betrayed: self.betrayed });
                 self.watch();
             }
-            (What::Acquire { ask, .. }, _) if ask.count == 1 => self.holds().refused(),
+            (What::Acquire { ask, .. }, _) if ask.count == 1 => self.holds().record_refusal(),
             (What::Acquire { .. }, _) => drop(lose(FoundBy::NestedAcquire)),
             (What::Release { pending, then, confirms }, reply) => {
                 let repeated = self.freeing || (self.repeated && pending.count == 0);
@@ -98,7 +98,7 @@ impl World {
     /// The request was sent once: its answer tells.
     fn tells(&self) {
         if !self.repeated {
-            self.holds().answered();
+            self.holds().forget_asked();
         }
     }
 

@@ -187,7 +187,7 @@ impl LockClientBuilder {
     /// client has the lock, the warning says so: a call under a held lock that uses another handle waits
     /// for itself. If another client has it, the warning names that client's [label](Self::label), machine
     /// and process, as far as this user may ask for them (`+client|list`): the client asks the server for the list of its
-    /// clients, once for a warning, and the call goes on waiting. Of the calls that wait so long within a minute, two log a
+    /// clients, once for a warning, and the call goes on waiting. Of the calls that wait that long within a minute, two log a
     /// warning, and the others log at debug. Set it longer than the longest wait that is right;
     /// `Duration::MAX` is never, say for calls that stand by. 30 s unless set; at least 10 ms.
     pub fn warn_waits_longer_than(mut self, longest: Duration) -> Self {

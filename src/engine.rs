@@ -37,7 +37,7 @@ use crate::protocol::{self, Call, Names};
 use crate::releaser::{Job, Releaser};
 use crate::signal;
 use crate::transport::{Endpoint, Push, Router, Times};
-use crate::wait::{Limits, TurnLimits, Waiters};
+use crate::wait::{QueueLimits, TurnLimits, Waiters};
 use crate::watchdog::Watchdog;
 
 mod eviction;
@@ -272,7 +272,8 @@ impl Parts {
         // A client that takes longer to come hardly gets an answer in time.
         let (keep, yield_time) = (config.max_handoff_time, config.command_timeout / 4);
         let turns = TurnLimits { keep, yield_time };
-        let limits = Limits { turns, grace: config.fair_grace, request: config.command_timeout };
+        let limits =
+            QueueLimits { turns, grace: config.fair_grace, request: config.command_timeout };
         let events = router.events.clone();
         let waiters = Arc::new(Waiters::new(limits));
         let losses = Arc::new(Losses { events: events.clone(), waiters: waiters.clone() });

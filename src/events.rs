@@ -18,7 +18,7 @@ mod limit;
 mod outage;
 pub(crate) use counters::Acquires;
 use counters::{Attempt, Counters};
-use limit::{Limit, Repeats};
+use limit::{Repeats, WarningLimit};
 use outage::{Line, Outages, Summary};
 
 /// The key of a lock, and an owner.
@@ -27,10 +27,10 @@ type Of<'a> = (&'a str, &'a str);
 /// The events of one client.
 #[derive(Default)]
 pub(crate) struct Events {
-    losses: Limit,
-    long_waits: Limit,
-    long_holds: Limit,
-    shared_handles: Limit,
+    losses: WarningLimit,
+    long_waits: WarningLimit,
+    long_holds: WarningLimit,
+    shared_handles: WarningLimit,
     refusals: Repeats,
     outages: Outages,
     held: Option<Held>,

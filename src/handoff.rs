@@ -231,7 +231,7 @@ impl Handoffs {
         Some(tries.backoff.next().min(longest))
     }
 
-    /// How long Redis may take to hear of a possession that has so much of its lease left: a third of that, so that
+    /// How long Redis may take to hear of a possession that has `left` of its lease left: a third of that, so that
     /// another connection can tell it in time. If to make that one takes longer, there is no other way.
     fn answer_timeout(&self, router: &Router, possession: &Possession, left: Duration) -> Duration {
         let (third, longest) = (left / 3, self.config.command_timeout);

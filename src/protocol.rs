@@ -108,8 +108,7 @@ pub(crate) struct Call<'a> {
     /// behind it, on the same connection. If set before, the request is first tried there.
     pub(crate) connection: Option<Connection>,
     pub(crate) deadline: Instant,
-    /// How long an answer may take: that a connection leaves a request unanswered for so long shows
-    /// that it is silent.
+    /// How long an answer may take. A connection that leaves a request unanswered for longer is silent.
     pub(crate) answer_timeout: Duration,
 }
 
@@ -126,7 +125,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Asks Redis to let `owner` hold the lock so many times, and for so many tokens. `entry` is that of
+    /// Asks Redis to let `owner` hold the lock `terms.count` times, and for `terms.tokens` tokens. `entry` is that of
     /// this client, if Redis keeps a queue. `beside` is the owner of the same handle that has a read-write lock already.
     /// Also returns when it was sent, and what Redis said of its queue.
     pub(crate) async fn acquire(
@@ -215,7 +214,7 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// Asks Redis to leave `owner` only so many holds of the lock, to which that lease is promised.
+    /// Asks Redis to leave `owner` only `terms.count` holds of the lock, to which that lease is promised.
     /// `entry` is that of this client's next waiter, if Redis keeps a queue, `beside` is the reader that may be beside
     /// a writer, and `drawn` is there if the lock has tokens. The flag says that an earlier sending was never answered:
     /// it may have caused `Nothing`.

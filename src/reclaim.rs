@@ -38,7 +38,7 @@ const BETWEEN_CHANGES: Duration = Duration::from_millis(100);
 /// is dropped.
 pub(crate) async fn reclaim_after_failovers(router: &Arc<Router>, handoffs: &Arc<Handoffs>) {
     let Some(mut changes) = router.server_changes() else { return std::future::pending().await };
-    let mut looks = JoinSet::new();
+    let mut reclaims = JoinSet::new();
     loop {
         tokio::select! {
             biased;
@@ -47,20 +47,20 @@ pub(crate) async fn reclaim_after_failovers(router: &Arc<Router>, handoffs: &Arc
         }
         let moved = handoffs.released_names.moved(|key| router.server_of(key), clock::now());
         for names in moved {
-            while looks.len() == MAX_NAMES_UNDER_WAY {
-                looks.join_next().await;
+            while reclaims.len() == MAX_NAMES_UNDER_WAY {
+                reclaims.join_next().await;
             }
-            let look = look(names, router.clone(), handoffs.clone());
-            looks.spawn(here(look));
+            let reclaim = reclaim_if_missed(names, router.clone(), handoffs.clone());
+            reclaims.spawn(here(reclaim));
         }
-        while looks.try_join_next().is_some() {}
+        while reclaims.try_join_next().is_some() {}
         // While slots move, there is one change after the other.
         clock::sleep(BETWEEN_CHANGES).await;
     }
 }
 
 /// Releases the lock if an idle possession of this client holds it.
-async fn look(names: Arc<Names>, router: Arc<Router>, handoffs: Arc<Handoffs>) {
+async fn reclaim_if_missed(names: Arc<Names>, router: Arc<Router>, handoffs: Arc<Handoffs>) {
     let mut backoff = Backoff::in_background();
     let mut seen = None;
     for _ in 0..TRIES {

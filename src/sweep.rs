@@ -16,12 +16,12 @@ impl Sweep {
         Self { from, at: from }
     }
 
-    /// Whether a map with so many entries is to be swept before it has one more.
+    /// Whether a map with this many entries has to be swept before it has one more.
     pub(crate) fn is_due(&self, entries: usize) -> bool {
         entries >= self.at
     }
 
-    /// The map was swept, and so many entries are left.
+    /// The map was swept, and `left` entries are left.
     pub(crate) fn swept(&mut self, left: usize) {
         self.at = self.from.max(2 * left);
     }

@@ -155,7 +155,7 @@ impl Redis {
         self.network.start(self.server, |server, now| server.start(now));
     }
 
-    /// From now on each request takes so long to reach the server, and each answer to come back.
+    /// From now on each request takes that long to reach the server, and each answer to come back.
     pub fn delay(&self, each_way: Duration) {
         self.network.set_distance(Distance { each_way, ..Distance::default() });
     }

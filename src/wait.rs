@@ -40,7 +40,7 @@ mod subscriber;
 mod subscriptions;
 mod turns;
 mod waiter;
-pub(crate) use change::{Effects, Limits, Stay, Ticket};
+pub(crate) use change::{Effects, QueueLimits, Stay, Ticket};
 use queue::WaitQueue;
 use queues::Queues;
 pub(crate) use reach::{Reached, SILENCE};
@@ -95,7 +95,7 @@ pub(crate) enum Next {
 }
 
 impl Waiters {
-    pub(crate) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: QueueLimits) -> Self {
         Self {
             queues: Queues::new(limits, clock::now()).into(),
             changed: Notify::default(),

@@ -71,7 +71,7 @@ impl Counters {
         self.wait_micros.add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// Redis has renewed so many locks.
+    /// Redis has renewed that many locks.
     pub(crate) fn has_renewed(&self, locks: usize, now: Instant) {
         if locks > 0 {
             self.renewed.add(locks as u64);

@@ -11,9 +11,9 @@ const PERIOD: Duration = Duration::from_secs(60);
 
 /// For events of one kind.
 #[derive(Debug, Default)]
-pub(super) struct Limit(Mutex<Option<(Instant, u32)>>);
+pub(super) struct WarningLimit(Mutex<Option<(Instant, u32)>>);
 
-impl Limit {
+impl WarningLimit {
     /// Whether an event is worth a warning, and what that says at its end.
     pub(super) fn admit(&self, now: Instant) -> (bool, &'static str) {
         let mut state = self.0.lock();
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn two_events_a_minute_are_worth_a_warning_and_the_second_says_what_follows() {
-        let (limit, begun) = (Limit::default(), Instant::now());
+        let (limit, begun) = (WarningLimit::default(), Instant::now());
         let admitted = |second| limit.admit(begun + Duration::from_secs(second));
         for minute in [0, 60, 300] {
             assert_eq!(admitted(minute), (true, ""));

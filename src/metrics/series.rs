@@ -98,7 +98,7 @@ impl Series {
         self.group.losses(self.kind_of(writes), loss).increment(1);
     }
 
-    /// A hold has ended, after so long.
+    /// A hold has ended. `how` says in what way, after which time, and when.
     pub(crate) fn held(&self, of: Kind, how: impl FnOnce() -> (End, Duration, Instant)) {
         let (at, of) = kind(Some(of));
         let (end, time, now) = how();

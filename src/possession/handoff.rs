@@ -67,13 +67,13 @@ pub(crate) struct Prolong {
 }
 
 impl Prolong {
-    /// The key stays for so long, with no handle inside.
+    /// The key stays for that lease, with no handle inside.
     pub(crate) fn retaining(lease: Duration) -> Self {
         Self { count: 1, lease, retains: true, ..Self::default() }
     }
 
     /// For a lock that is to be handed to a waiter: the key stays for the lease of that one, and the client draws
-    /// so many tokens, if the waiter needs one.
+    /// that many tokens, if the waiter needs one.
     pub(crate) fn ahead(lease: Duration, tokens: u32) -> Self {
         Self { count: 1, lease, tokens, ahead: true, ..Self::default() }
     }

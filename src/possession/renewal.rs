@@ -9,7 +9,7 @@ use super::{HandleId, Hold, HoldId, HoldState};
 /// What the watchdog finds when it checks a possession.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Renewal {
-    /// Ask Redis now; the lease in force is valid until then, and was made shorter so many times before.
+    /// Ask Redis now; the lease in force is valid until then, and was made shorter `shortened` times before.
     Due { until: Instant, shortened: u32 },
     /// Not before that instant.
     NotBefore(Instant),
@@ -127,7 +127,7 @@ impl HoldState {
     }
 
     /// Redis confirmed a renewal that was sent at `sent`. False if it came too late, or if Redis was asked for a shorter
-    /// lease since the renewal was due, when it had been `shortened` so many times: then it says nothing. No clock tells
+    /// lease since the renewal was due, when it had been shortened `shortened` times: then the answer says nothing. No clock tells
     /// which of two requests Redis executed first, if they were sent on two connections.
     pub(crate) fn renewed(
         &mut self,

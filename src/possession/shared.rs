@@ -14,7 +14,7 @@
 //!    all readers of the client in as one. So from before the request that brings the two together, until Redis
 //!    has released the writer, only a reader of that handle joins.
 //! 5. **The last reader stays for those that are about to come**, while the share is open: its `unlock` goes to the end
-//!    of the tasks that are ready to run. So many that read for a short time, again and again, are one hold in Redis and
+//!    of the tasks that are ready to run. So readers that read for a short time, again and again, are one hold in Redis and
 //!    not one after the other. Meanwhile its lease is not renewed, as below. The last one that has a part of a joint
 //!    hold stays in the same way (see [`super::joint`]).
 //! 6. **A reader can be let in before its call goes on** (see [`crate::acquire`]). Until then the watchdog does not
@@ -88,7 +88,7 @@ impl HoldState {
         self.shared = shared.then(Box::default);
     }
 
-    /// How many holds Redis has for so many guards.
+    /// How many holds Redis has for that many guards.
     pub(super) fn in_redis(&self, guards: u32) -> u32 {
         if self.shared.is_some() { guards.min(1) } else { guards }
     }
@@ -100,7 +100,7 @@ impl HoldState {
         }
     }
 
-    /// A reader is about to ask Redis for that lease, for all of them: Redis may keep the lock for so long whether or not
+    /// A reader is about to ask Redis for that lease, for all of them: Redis may keep the lock for it whether or not
     /// the reader ever has an answer. Then a release is pending that makes it shorter (invariant 3).
     pub(crate) fn asks_for_lease(&mut self, lease: Lease, requested: Duration, now: Instant) {
         self.has_lease(lease);

@@ -9,7 +9,7 @@ pub(super) enum Keys {
     None,
     /// The keys are the words from the first of these to the last.
     At(usize, usize),
-    /// The keys begin with that word, and one follows every so many words, to the end.
+    /// The keys are the first of these words, and each one that follows at that distance, to the end.
     From(usize, usize),
     /// That word says how many keys follow it. One more key is at the other word.
     Counted(usize, Option<usize>),

@@ -217,7 +217,7 @@ fn check_slot(what: &str, key: &[u8], names: &Names, router: &Router) -> Result<
     Ok(())
 }
 
-/// The command behind so many others was refused.
+/// Redis has refused a command. `before` is the number of commands before it.
 fn refused(names: &[String], before: usize, error: redis::RedisError) -> Error {
     let (outcome, those) = match before {
         0 => (Outcome::NotExecuted, "no other was executed"),

@@ -61,8 +61,8 @@ pub(crate) enum TurnMode {
 }
 
 impl TurnMode {
-    pub(crate) fn of(hears: bool, takes_grants: bool) -> Self {
-        match (hears, takes_grants) {
+    pub(crate) fn of(is_subscribed: bool, takes_grants: bool) -> Self {
+        match (is_subscribed, takes_grants) {
             (false, _) => Self::Arriving,
             (true, true) => Self::Grant,
             (true, false) => Self::Notify,
@@ -128,8 +128,8 @@ impl Acquired {
 
 fn clock_of(said: &Value, asked: Instant) -> Option<ServerClock> {
     let Value::Int(said) = said else { return None };
-    let trip = clock::now().saturating_duration_since(asked);
-    Some(ServerClock { asked, said: u64::try_from(*said).ok()?, trip })
+    let round_trip = clock::now().saturating_duration_since(asked);
+    Some(ServerClock { asked, said: u64::try_from(*said).ok()?, round_trip })
 }
 
 /// What Redis says of this client's entry in a queue.

@@ -28,7 +28,7 @@ pub(crate) struct ServerClock {
     /// In microseconds.
     pub(crate) said: u64,
     /// How long the answer took.
-    pub(crate) trip: Duration,
+    pub(crate) round_trip: Duration,
 }
 
 impl ServerClock {
@@ -84,7 +84,7 @@ impl Grant {
 /// A message on the channel of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TurnMessage<'a> {
-    /// Ask, after so long.
+    /// The client has to ask, after that time.
     Ask(Duration),
     /// The client has the lock.
     Granted { key: &'a str, at: u64, lease: Duration, others: i64, tokens: TokenBlock },
@@ -127,7 +127,7 @@ impl<'a> TurnMessage<'a> {
         let until =
             begun.and_then(|(begun, since)| valid_until(begun, lease).checked_sub(since / 100));
         let foreign = clock.zip(begun).and_then(|(clock, (begun, _))| {
-            OldestForeignWaiter::known(begun, now.min(begun + clock.trip), others)
+            OldestForeignWaiter::known(begun, now.min(begun + clock.round_trip), others)
         });
         Some(Grant { names, owner, lease, until, foreign, tokens })
     }
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn a_grant_is_believed_from_no_later_than_it_began() {
         let asked = clock::now();
-        let clock = ServerClock { asked, said: 5_000_000, trip: ms(5) };
+        let clock = ServerClock { asked, said: 5_000_000, round_trip: ms(5) };
         // The server said its time when the request was there; the client knows when it left.
         let grant = |at, now| grant(Some(clock), at, now).until.expect("a deadline");
         let later = asked + ms(10_000);
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn what_a_grant_says_of_others_is_news_of_then() {
         let asked = clock::now();
-        let clock = ServerClock { asked, said: 5_000_000, trip: ms(5) };
+        let clock = ServerClock { asked, said: 5_000_000, round_trip: ms(5) };
         let foreign = |now| grant(Some(clock), 5_010_000, now).foreign.expect("news");
         let news = foreign(asked + ms(300));
         assert_eq!((news.as_of, news.answered), (asked + ms(10), asked + ms(15)));
@@ -179,7 +179,7 @@ mod tests {
     fn a_grant_of_unknown_age_is_not_believed() {
         let now = clock::now();
         assert_eq!(grant(None, 1, now).until, None);
-        let clock = ServerClock { asked: now, said: 2, trip: ms(5) };
+        let clock = ServerClock { asked: now, said: 2, round_trip: ms(5) };
         assert_eq!(grant(Some(clock), 1, now).until, None, "the clock was set back");
         let at = 2 + 60_000_000;
         assert_eq!(grant(Some(clock), at, now + ms(300)).until, None, "it was set ahead");
@@ -191,7 +191,7 @@ mod tests {
         let sent = clock::now();
         let names = Names::new("", "lock").with_own_channel(CLIENT);
         let of = |holder: &str, said, remaining| {
-            let clock = Some(ServerClock { asked: sent, said, trip: ms(5) });
+            let clock = Some(ServerClock { asked: sent, said, round_trip: ms(5) });
             Grant::of_refusal(&names, holder, remaining, sent - ms(400), sent, clock)
         };
         let holder = format!("{CLIENT}:-50000000");

@@ -27,7 +27,7 @@ pub(crate) enum Mode {
 /// The longest time for which a waiter relies on messages about a lock in a slot that migrates.
 const MAX_TRUST_WHILE_MIGRATING: Duration = Duration::from_secs(1);
 
-/// What an acquire was answered that draws so many `tokens`, and when it was sent.
+/// The answer to an acquire that draws `tokens` tokens, and when the acquire was sent.
 pub(super) fn acquired(answer: Answer, tokens: u32) -> Result<(Acquired, Instant), Error> {
     let acquired = match &answer.value {
         Value::Nil if tokens == 0 => Acquired::Granted(TokenBlock::default()),
@@ -50,7 +50,7 @@ fn refused(reply: &Value, asking: bool) -> Result<Acquired, Error> {
     Ok(Acquired::Refused { remaining: asking.then(shortened).or(remaining), holder })
 }
 
-/// What a renewal of so many locks was answered.
+/// The answer to a renewal of `many` locks.
 pub(super) fn renewed(answer: Answer, many: usize) -> Result<Renewed, Error> {
     match answer.value {
         Value::Array(held) if held.len() == many => {

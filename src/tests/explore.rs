@@ -31,7 +31,7 @@ const MOMENTS: u32 = 16;
 static TIMERS: LazyLock<Runtime> =
     LazyLock::new(|| Builder::new_current_thread().enable_time().build().expect("a runtime"));
 
-/// Plays a scene under so many schedules, half of them random throughout; under a quarter of them in a
+/// Plays a scene under `schedules` schedules, half of them random throughout; under a quarter of them in a
 /// build without optimization.
 pub(crate) fn explore(schedules: usize, scene: impl Fn() + Send + Sync + Copy + 'static) {
     let schedules = if cfg!(debug_assertions) { schedules / 4 } else { schedules };

@@ -31,9 +31,10 @@ impl<W> Default for Effects<W> {
     }
 }
 
-/// How long this client may keep a lock from others, and others from asking.
+/// The limits that all queues have: how long this client may keep a lock from others, and its head the waiters behind
+/// it from asking.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct QueueLimits {
     pub(crate) turns: TurnLimits,
     /// How long a call that has its turn at a fair lock may take to come.
     pub(crate) grace: Duration,
@@ -51,7 +52,7 @@ pub(super) struct Context<W> {
 
 pub(super) struct Moment {
     pub(super) now: Instant,
-    pub(super) limits: Limits,
+    pub(super) limits: QueueLimits,
     pub(super) times: TurnTimes,
 }
 

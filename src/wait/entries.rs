@@ -34,10 +34,12 @@ impl Waiters {
         let mut queues = self.queues.lock();
         match queues.at(clock::now()).bring_entry(names, behind) {
             Ok((ticket, since)) => {
-                let hears = queues.subscriptions.is_live(names.channel());
+                let is_subscribed = queues.subscriptions.is_live(names.channel());
                 let mode = match queues.get(names).and_then(|queue| queue.waiter(ticket)) {
-                    Some(waiter) if hears && names.is_read_write() => waiter.wants(),
-                    _ => TurnMode::of(hears, config.takes_grants() && !names.is_read_write()),
+                    Some(waiter) if is_subscribed && names.is_read_write() => waiter.wants(),
+                    _ => {
+                        TurnMode::of(is_subscribed, config.takes_grants() && !names.is_read_write())
+                    }
                 };
                 let writer = queues.first_writer(names).map(|(_, since)| since);
                 QueueEntry { since: Some(since), ticket, mode, tokens, writer, ..none }

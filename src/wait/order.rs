@@ -161,7 +161,7 @@ impl Order {
         self.turn()?.begin_deferral(others.is_some(), hears_itself, times, limits.turns, *now)
     }
 
-    /// The lock was freed, or handed off, and so many other clients listen. True if there are none, and that
+    /// The lock was freed, or handed off, and `others` other clients listen. True if there are none, and that
     /// ends a deferral.
     pub(super) fn record_others(&mut self, others: u32, at: &Moment) -> bool {
         let Self::TakesTurns(turn) = self else { return false };

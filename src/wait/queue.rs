@@ -81,22 +81,22 @@ impl<W> WaitQueue<W> {
         self.entries.get(self.position(ticket).ok()?)?.waiter.as_ref()
     }
 
-    /// Adds a waiter behind those with a lower ticket. `hears`: the channel is live.
+    /// Adds a waiter behind those with a lower ticket. `is_live`: the channel is live.
     pub(super) fn join(
         &mut self,
         ticket: Ticket,
         waiter: Option<Arc<W>>,
         Stay { since, until }: Stay,
-        hears: bool,
+        is_live: bool,
         cx: &mut Context<W>,
     ) {
         let now = cx.at.now;
         if self.entries.is_empty() {
-            if !hears {
+            if !is_live {
                 self.reach = Reach::Unknown(now);
             }
             // In an outage no message comes.
-            let known = (hears && !self.reach.in_outage(now)).then_some(self.due);
+            let known = (is_live && !self.reach.in_outage(now)).then_some(self.due);
             self.due = self.order.first_asks_at(known, until, now);
             self.due_of_hand_off = None;
         } else if self.reach.in_outage(now)

@@ -11,7 +11,9 @@ use crate::host::HashMap;
 use crate::protocol::{Names, OldestForeignWaiter};
 use crate::sweep::Sweep;
 
-use super::change::{Context, Effects, Holder, Limits, Moment, NextWaiter, Stay, Ticket, WaitStep};
+use super::change::{
+    Context, Effects, Holder, Moment, NextWaiter, QueueLimits, Stay, Ticket, WaitStep,
+};
 use super::entry::{AnswerDelay, OwnEntry};
 use super::order::Order;
 use super::queue::WaitQueue;
@@ -32,7 +34,7 @@ pub(crate) struct Queues<W> {
 }
 
 impl<W> Queues<W> {
-    pub(crate) fn new(limits: Limits, now: Instant) -> Self {
+    pub(crate) fn new(limits: QueueLimits, now: Instant) -> Self {
         let at = Moment { now, limits, times: TurnTimes::default() };
         Self {
             by_lock: HashMap::default(),
@@ -115,9 +117,9 @@ impl<W> Queues<W> {
         waiter: Option<Arc<W>>,
         stay: Stay,
     ) {
-        let hears = self.subscriptions.keep(names);
+        let is_live = self.subscriptions.keep(names);
         self.make(names);
-        self.change(names, |queue, cx| queue.join(ticket, waiter, stay, hears, cx));
+        self.change(names, |queue, cx| queue.join(ticket, waiter, stay, is_live, cx));
     }
 
     /// Redis was asked about that lock.

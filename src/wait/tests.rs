@@ -12,7 +12,7 @@ use scene::{Scene, play};
 impl Default for Waiters {
     fn default() -> Self {
         let [keep, yield_time, grace, request] = [10, 750, 1_000, 3_000].map(Duration::from_millis);
-        Self::new(Limits { turns: TurnLimits { keep, yield_time }, grace, request })
+        Self::new(QueueLimits { turns: TurnLimits { keep, yield_time }, grace, request })
     }
 }
 

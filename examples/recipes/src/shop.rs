@@ -24,7 +24,7 @@ impl Shop {
         Ok(Self { locks: locks.connect_lazy()?, orders })
     }
 
-    /// Charges an order, once. Waits for another call of the same order for so long.
+    /// Charges an order, once. Waits for another call of the same order for that long.
     pub async fn pay(&self, order: i64, wait: Duration) -> Result<String, Refusal> {
         // Calls on one handle nest: each call makes its own.
         let lock = self.locks.fenced_lock(format!("order:{order}"));

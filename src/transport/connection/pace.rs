@@ -73,7 +73,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     /// The pauses, without their spread, after dials that failed, and after connections that have
-    /// lived for so long.
+    /// lived for that long.
     fn pauses(all: impl IntoIterator<Item = Option<Duration>>) -> Vec<u128> {
         let (mut pace, now) = (Pace::default(), clock::now());
         let pause = |lived| {

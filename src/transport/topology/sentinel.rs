@@ -300,14 +300,14 @@ async fn connect_as(
     info: ConnectionInfo,
     answer_timeout: Duration,
 ) -> RedisResult<(Driven, UnboundedReceiver<Event>)> {
-    let (events, hears) = unbounded_channel();
+    let (events, received) = unbounded_channel();
     let tell = move |info: redis::PushInfo| match info.kind {
         PushKind::Message => events.send(Event::Switch),
         PushKind::Disconnection => events.send(Event::End),
         _ => Ok(()),
     };
     let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(tell);
-    Ok((open(&redis::Client::open(info)?, config, answer_timeout).await?, hears))
+    Ok((open(&redis::Client::open(info)?, config, answer_timeout).await?, received))
 }
 
 /// The answer of a Sentinel.

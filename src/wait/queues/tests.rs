@@ -16,7 +16,7 @@ impl<W> Default for Queues<W> {
     fn default() -> Self {
         let [keep, yield_time, grace, request] = [10, 750, 1_000, 3_000].map(Duration::from_millis);
         let turns = TurnLimits { keep, yield_time };
-        Self::new(Limits { turns, grace, request }, crate::clock::now())
+        Self::new(QueueLimits { turns, grace, request }, crate::clock::now())
     }
 }
 

@@ -19,8 +19,8 @@ pub(super) struct Range {
     primary: Address,
 }
 
-/// For so long after an `ASK` a node without slots stays, with its connections: while a slot
-/// migrates to it, more of them follow.
+/// How long a node without slots stays after an `ASK`, with its connections: while a slot migrates to it, more of these
+/// answers follow.
 const ASK_KEPT_FOR: Duration = Duration::from_secs(60);
 
 /// The nodes `N` by address and by slot.

@@ -131,7 +131,8 @@ mod tests {
         }
     }
 
-    /// Whether two of three listed Sentinels contradict the third one, when it knew of so many, and they do.
+    /// Whether two of three listed Sentinels contradict the third one, when that one knew of `knew` Sentinels, and they
+    /// know of `known`.
     fn contradicted(knew: usize, known: usize, rejects: bool) -> bool {
         let (mut reports, now) = (Reports::of(3), clock::now());
         reports.record(0, report(10, "newer"), knew, now);

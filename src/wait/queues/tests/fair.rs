@@ -277,7 +277,7 @@ fn what_the_clock_of_a_server_said_counts_until_its_connection_is_cut() {
     let mut world = World::new();
     world.join(1);
     assert_eq!(world.entry().record_granted_at(1), Some(None));
-    let said = ServerClock { asked: world.now, said: 1, trip: Duration::ZERO };
+    let said = ServerClock { asked: world.now, said: 1, round_trip: Duration::ZERO };
     world.entry().set_clock(Some(said));
     assert_eq!(world.entry().record_granted_at(2), Some(Some(said)));
     world.at().record_cut(1);
@@ -289,7 +289,7 @@ fn what_the_clock_of_a_server_said_counts_until_its_connection_is_cut() {
 fn a_grant_counts_once_and_one_older_than_another_is_judged_by_no_clock() {
     let mut world = World::new();
     world.join(1);
-    let said = ServerClock { asked: world.now, said: 1, trip: Duration::ZERO };
+    let said = ServerClock { asked: world.now, said: 1, round_trip: Duration::ZERO };
     world.entry().set_clock(Some(said));
     for (at, judged) in
         [(5, Some(Some(said))), (5, None), (7, Some(Some(said))), (6, Some(None)), (7, None)]

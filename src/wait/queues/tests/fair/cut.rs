@@ -18,7 +18,7 @@ fn a_head_whose_connection_is_cut_says_at_once_that_it_comes() {
             world.refused(first, HOUR);
         }
         assert!(world.asks(first), "Redis would count its client as dead");
-        let said = ServerClock { asked: world.now, said: 1, trip: Duration::ZERO };
+        let said = ServerClock { asked: world.now, said: 1, round_trip: Duration::ZERO };
         world.queues.subscriptions.want(world.names.channel(), &world.names);
         assert!(
             !world.queues.subscriptions.is_live(world.names.channel()),

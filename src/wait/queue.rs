@@ -5,7 +5,7 @@
 //!    live, also after a cut. Before that it relies on no message, only on its due time.
 //! 3. **A wake-up is a notification to the queue**, not to the waiter that it woke. If that one leaves before it has
 //!    asked, or while it asks, the next one asks at once. What comes while a request is under way is kept with the
-//!    request ([`Request::again_at`](entry::Request)), because the answer may be older.
+//!    request ([`Request::again_at`](call::Request)), because the answer may be older.
 //! 4. A parked head is due when the holder's lease could have ended, and never later than [`LONGEST_PARK`], since a
 //!    message can get lost. A lease that gets shorter moves the due time: another client announces it by a message.
 //! 5. When this client defers to others, the head asks only when they have had their turns: the [`Order`] knows.
@@ -26,16 +26,16 @@ use std::time::{Duration, Instant};
 use super::change::{Context, Holder, NextWaiter, Stay, Ticket, WaitStep};
 use super::order::Order;
 use super::reach::Reach;
-mod entry;
+mod call;
 mod handoff;
 mod readers;
 mod waiting;
-use entry::{Entry, Request};
+use call::{QueuedCall, Request};
 
 pub(super) struct WaitQueue<W> {
-    /// In the order of their tickets.
-    entries: VecDeque<Entry<W>>,
-    /// How many of them are asking: the head, as a rule, or none.
+    /// The calls that wait, in the order of their tickets.
+    calls: VecDeque<QueuedCall<W>>,
+    /// How many of these calls are asking: the head, as a rule, or none.
     asking: usize,
     /// When the head asks next.
     due: Instant,
@@ -53,7 +53,7 @@ impl<W> WaitQueue<W> {
     pub(super) fn new(order: Order, first_request_limit: Duration, now: Instant) -> Self {
         let reach = Reach::Unknown(now);
         Self {
-            entries: VecDeque::new(),
+            calls: VecDeque::new(),
             asking: 0,
             due: now,
             due_of_hand_off: None,
@@ -65,7 +65,7 @@ impl<W> WaitQueue<W> {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.calls.is_empty()
     }
 
     pub(super) fn has(&self, ticket: Ticket) -> bool {
@@ -73,12 +73,12 @@ impl<W> WaitQueue<W> {
     }
 
     pub(super) fn waiters(&self) -> impl Iterator<Item = &Arc<W>> {
-        self.entries.iter().filter_map(|entry| entry.waiter.as_ref())
+        self.calls.iter().filter_map(|call| call.waiter.as_ref())
     }
 
     /// The waiter with that ticket, if it can be woken.
     pub(super) fn waiter(&self, ticket: Ticket) -> Option<&Arc<W>> {
-        self.entries.get(self.position(ticket).ok()?)?.waiter.as_ref()
+        self.calls.get(self.position(ticket).ok()?)?.waiter.as_ref()
     }
 
     /// Adds a waiter behind those with a lower ticket. `is_live`: the channel is live.
@@ -91,7 +91,7 @@ impl<W> WaitQueue<W> {
         cx: &mut Context<W>,
     ) {
         let now = cx.at.now;
-        if self.entries.is_empty() {
+        if self.calls.is_empty() {
             if !is_live {
                 self.reach = Reach::Unknown(now);
             }
@@ -105,19 +105,19 @@ impl<W> WaitQueue<W> {
             // A call that begins in an outage has a try, like any other.
             self.ask_at(now, cx);
         }
-        let entry = Entry { ticket, since, waiter, asking: None, requests: 0 };
+        let call = QueuedCall { ticket, since, waiter, asking: None, requests: 0 };
         let (Ok(at) | Err(at)) = self.position(ticket);
-        self.entries.insert(at, entry);
+        self.calls.insert(at, call);
         cx.waiting += 1;
-        if at + 1 < self.entries.len() && self.is_head(ticket, now) {
+        if at + 1 < self.calls.len() && self.is_head(ticket, now) {
             self.ask_now(cx); // What was known was for the head before it.
         }
     }
 
     /// A waiter parks: from here on it can be woken.
     pub(super) fn park(&mut self, ticket: Ticket, waiter: &Arc<W>) {
-        if let Some(entry) = self.entry(ticket) {
-            entry.waiter.get_or_insert_with(|| waiter.clone());
+        if let Some(call) = self.call(ticket) {
+            call.waiter.get_or_insert_with(|| waiter.clone());
         }
     }
 
@@ -125,17 +125,17 @@ impl<W> WaitQueue<W> {
         let due = self.due;
         if !self.is_head(ticket, now) {
             let before = self.before(ticket).next_back();
-            let passed_at = before.and_then(Entry::first_request);
+            let passed_at = before.and_then(QueuedCall::first_request);
             let passed_at = passed_at.map(|asking| asking + self.first_request_limit);
             return WaitStep::Park(passed_at.filter(|at| *at > now));
         }
-        let Some(entry) = self.entry(ticket).filter(|entry| entry.asking.is_none()) else {
+        let Some(call) = self.call(ticket).filter(|call| call.asking.is_none()) else {
             return WaitStep::Park(None);
         };
         if due > now {
             return WaitStep::Park(Some(due));
         }
-        entry.asking = Some(Request { sent: now, again_at: None });
+        call.asking = Some(Request { sent: now, again_at: None });
         self.asking += 1;
         self.order.set_entry_taken(true);
         WaitStep::Ask
@@ -190,8 +190,8 @@ impl<W> WaitQueue<W> {
 
     /// The waiter leaves without the lock. False if it has left already. `hinders`: the next one may have it now.
     pub(super) fn leave(&mut self, ticket: Ticket, hinders: bool, cx: &mut Context<W>) -> bool {
-        let Some(entry) = self.entry(ticket) else { return false };
-        let had_to_ask = hinders || entry.asking.is_some();
+        let Some(call) = self.call(ticket) else { return false };
+        let had_to_ask = hinders || call.asking.is_some();
         if self.is_head(ticket, cx.at.now) && had_to_ask {
             self.due = self.order.deferred_until(cx.at.now).unwrap_or(cx.at.now);
         }
@@ -203,7 +203,7 @@ impl<W> WaitQueue<W> {
     fn remove(&mut self, ticket: Ticket, cx: &mut Context<W>) {
         let was_head = self.is_head(ticket, cx.at.now);
         if let Ok(at) = self.position(ticket) {
-            let gone = self.entries.remove(at);
+            let gone = self.calls.remove(at);
             self.asking -= usize::from(gone.is_some_and(|gone| gone.asking.is_some()));
             cx.waiting -= 1;
         }
@@ -233,7 +233,7 @@ impl<W> WaitQueue<W> {
 
     /// The connection was cut on which this client was subscribed, if it `was`.
     pub(super) fn record_cut(&mut self, was: bool, cx: &mut Context<W>) {
-        if !self.entries.is_empty() {
+        if !self.calls.is_empty() {
             self.reach.record_failure(cx.at.now);
             cx.effects.wake.extend(self.waiters().cloned());
         }
@@ -251,14 +251,14 @@ impl<W> WaitQueue<W> {
     pub(super) fn ask_at(&mut self, due: Instant, cx: &mut Context<W>) {
         let now = cx.at.now;
         self.due = due;
-        let asking = self.entries.iter_mut().filter(|entry| entry.asking.is_some());
-        asking.take(self.asking).for_each(|entry| entry.asks_again_at(due, now));
+        let asking = self.calls.iter_mut().filter(|call| call.asking.is_some());
+        asking.take(self.asking).for_each(|call| call.asks_again_at(due, now));
         cx.effects.wake.extend(self.head(now).and_then(|head| head.waiter.clone()));
     }
 
     /// The next caller, if no waiter is left, asks at `due`.
     pub(super) fn ask_if_empty_at(&mut self, due: Instant) {
-        if self.entries.is_empty() {
+        if self.calls.is_empty() {
             self.due = due;
         }
     }
@@ -275,8 +275,8 @@ impl<W> WaitQueue<W> {
 
     /// The waiter that stands for this client in a queue that Redis keeps, or the one `behind` it, and when it came.
     pub(super) fn oldest(&self, behind: bool, now: Instant) -> Option<(Ticket, Instant)> {
-        let entry = self.counting(now).nth(usize::from(behind))?;
-        Some((entry.ticket, entry.since))
+        let call = self.counting(now).nth(usize::from(behind))?;
+        Some((call.ticket, call.since))
     }
 
     /// Whether an entry in the queue that Redis keeps is left with no waiter. From here on there is none.
@@ -288,7 +288,7 @@ impl<W> WaitQueue<W> {
     /// before the first that is there. `None` if another one has asked for an entry.
     pub(super) fn last_to_leave(&self, last: Ticket) -> Option<Ticket> {
         // One that has yet to ask may do so before the client says this.
-        let first = self.entries.front().map(|first| first.ticket - 1);
+        let first = self.calls.front().map(|first| first.ticket - 1);
         (!self.order.has_entry()).then_some(first.unwrap_or(last))
     }
 
@@ -301,7 +301,7 @@ impl<W> WaitQueue<W> {
 
     /// Whether there is nothing in it that has to be remembered.
     pub(super) fn is_unused(&self, now: Instant) -> bool {
-        self.entries.is_empty() && self.order.is_forgotten(now)
+        self.calls.is_empty() && self.order.is_forgotten(now)
     }
 
     pub(super) fn head_asks(&self, now: Instant) -> bool {
@@ -309,15 +309,15 @@ impl<W> WaitQueue<W> {
     }
 
     /// The waiters, without those at the front whose first request has taken too long (invariant 7).
-    fn counting(&self, now: Instant) -> impl Iterator<Item = &Entry<W>> {
-        self.entries.iter().skip_while(move |entry| self.is_passed(entry, now))
+    fn counting(&self, now: Instant) -> impl Iterator<Item = &QueuedCall<W>> {
+        self.calls.iter().skip_while(move |call| self.is_passed(call, now))
     }
 
-    fn is_passed(&self, entry: &Entry<W>, now: Instant) -> bool {
-        entry.first_request().is_some_and(|asking| asking + self.first_request_limit <= now)
+    fn is_passed(&self, call: &QueuedCall<W>, now: Instant) -> bool {
+        call.first_request().is_some_and(|asking| asking + self.first_request_limit <= now)
     }
 
-    fn head(&self, now: Instant) -> Option<&Entry<W>> {
+    fn head(&self, now: Instant) -> Option<&QueuedCall<W>> {
         self.counting(now).next()
     }
 
@@ -325,30 +325,30 @@ impl<W> WaitQueue<W> {
         self.before(ticket).all(|before| self.is_passed(before, now))
     }
 
-    fn before(&self, ticket: Ticket) -> impl DoubleEndedIterator<Item = &Entry<W>> {
+    fn before(&self, ticket: Ticket) -> impl DoubleEndedIterator<Item = &QueuedCall<W>> {
         let (Ok(at) | Err(at)) = self.position(ticket);
-        self.entries.range(..at)
+        self.calls.range(..at)
     }
 
     fn position(&self, ticket: Ticket) -> Result<usize, usize> {
-        self.entries.binary_search_by_key(&ticket, |entry| entry.ticket)
+        self.calls.binary_search_by_key(&ticket, |call| call.ticket)
     }
 
-    fn entry(&mut self, ticket: Ticket) -> Option<&mut Entry<W>> {
+    fn call(&mut self, ticket: Ticket) -> Option<&mut QueuedCall<W>> {
         let at = self.position(ticket).ok()?;
-        self.entries.get_mut(at)
+        self.calls.get_mut(at)
     }
 
     /// Redis has answered a request, sent at `asked_at`. If that ends a silence, the waiters have other limits.
     pub(super) fn record_reached(&mut self, asked_at: Instant, cx: &mut Context<W>) {
-        if self.reach.record_answer(asked_at) && self.entries.len() > 1 {
+        if self.reach.record_answer(asked_at) && self.calls.len() > 1 {
             cx.effects.wake.extend(self.waiters().cloned());
         }
     }
 
     /// The request of that waiter is over.
     fn end_request(&mut self, ticket: Ticket) -> Option<Request> {
-        let request = self.entry(ticket)?.end_request()?;
+        let request = self.call(ticket)?.end_request()?;
         self.asking -= 1;
         Some(request)
     }

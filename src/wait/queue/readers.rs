@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::wait::Ticket;
 use crate::wait::change::Context;
 
-use super::{Entry, WaitQueue};
+use super::{QueuedCall, WaitQueue};
 
 impl<W> WaitQueue<W> {
     /// The readers that may come in where this client reads, each with whether it is asking: those before the first
@@ -15,12 +15,12 @@ impl<W> WaitQueue<W> {
         &self,
         reads: impl Fn(&W) -> bool,
     ) -> Vec<(Ticket, Arc<W>, bool)> {
-        let comes = |entry: &Entry<W>| {
-            let waiter = entry.waiter.as_ref().filter(|waiter| reads(waiter))?;
-            let is_next = self.order.is_next(entry.since);
-            is_next.then(|| (entry.ticket, waiter.clone(), entry.asking.is_some()))
+        let comes = |call: &QueuedCall<W>| {
+            let waiter = call.waiter.as_ref().filter(|waiter| reads(waiter))?;
+            let is_next = self.order.is_next(call.since);
+            is_next.then(|| (call.ticket, waiter.clone(), call.asking.is_some()))
         };
-        self.entries.iter().map_while(comes).collect()
+        self.calls.iter().map_while(comes).collect()
     }
 
     /// The first waiter that `reads` does not accept, and when it came.
@@ -29,7 +29,8 @@ impl<W> WaitQueue<W> {
         reads: impl Fn(&W) -> bool,
         now: Instant,
     ) -> Option<(Ticket, Instant)> {
-        let writes = |entry: &&Entry<W>| entry.waiter.as_ref().is_some_and(|waiter| !reads(waiter));
+        let writes =
+            |call: &&QueuedCall<W>| call.waiter.as_ref().is_some_and(|waiter| !reads(waiter));
         let first = self.counting(now).find(writes)?;
         Some((first.ticket, first.since))
     }
@@ -47,10 +48,10 @@ impl<W> WaitQueue<W> {
     pub(in crate::wait) fn record_let_in(&mut self, let_in: &[Ticket], cx: &mut Context<W>) {
         let now = cx.at.now;
         let before = self.head(now).map(|head| head.ticket);
-        cx.waiting -= self.entries.len();
-        self.entries.retain(|entry| let_in.binary_search(&entry.ticket).is_err());
-        cx.waiting += self.entries.len();
-        self.asking = self.entries.iter().filter(|entry| entry.asking.is_some()).count();
+        cx.waiting -= self.calls.len();
+        self.calls.retain(|call| let_in.binary_search(&call.ticket).is_err());
+        cx.waiting += self.calls.len();
+        self.asking = self.calls.iter().filter(|call| call.asking.is_some()).count();
         let Some(head) = self.head(now) else { return };
         // A head that is asking has yet to learn when it is due.
         if Some(head.ticket) != before && head.asking.is_none() {

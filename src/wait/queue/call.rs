@@ -1,11 +1,12 @@
-//! A waiter in the queue, and its request to Redis.
+//! A call in a wait queue, and its request to Redis.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::wait::change::Ticket;
 
-pub(super) struct Entry<W> {
+/// A call in the wait queue. The queue is in the order of the tickets.
+pub(super) struct QueuedCall<W> {
     pub(super) ticket: Ticket,
     /// When the waiter's call began.
     pub(super) since: Instant,
@@ -24,7 +25,7 @@ pub(super) struct Request {
     pub(super) again_at: Option<Instant>,
 }
 
-impl<W> Entry<W> {
+impl<W> QueuedCall<W> {
     /// There is a reason to ask at `due`. One to ask at once outlasts all that come later.
     pub(super) fn asks_again_at(&mut self, due: Instant, now: Instant) {
         if let Some(request) = &mut self.asking {

@@ -17,7 +17,7 @@ use super::network::{MachineNumber, Network, address_of};
 use super::random::Random;
 use crate::host::simulated::{self, BoxFuture, Here, Host, Stream, here};
 
-/// Of so many polls of a task on a busy machine one comes late.
+/// On a busy machine one of this many polls of a task comes late.
 const LATE: u64 = 8;
 
 /// A machine in a [`Network`]. Cloning is cheap, and all clones are the same machine.
@@ -98,7 +98,7 @@ impl Machine {
         self.inner.number
     }
 
-    /// Its address, as servers see it.
+    /// The address of the machine, as servers see it.
     pub fn address(&self) -> String {
         address_of(self.inner.number)
     }

@@ -52,11 +52,11 @@ pub struct Network {
 
 struct Inner {
     state: Mutex<State>,
-    /// Also for an observer, who is called while the state is locked.
+    /// When the network began. Also for an observer, which the network calls while the state is locked.
     begun: Instant,
     /// Notified when there is an earlier event to wait for.
     sooner: Arc<Notify>,
-    /// Whose time it is; real time for `None`.
+    /// The runtime whose time the network has; real time for `None`.
     handle: Option<Handle>,
 }
 
@@ -78,7 +78,7 @@ struct State {
     carrier: Option<AbortHandle>,
     /// Readers to wake once the mutex is released.
     wakes: Vec<Waker>,
-    /// Who asks beside the network, and what it was answered.
+    /// The client that asks beside the network, and the answers that it got.
     asks: Option<ClientId>,
     answer: Vec<u8>,
     trace: u64,
@@ -90,7 +90,7 @@ struct Connection {
     machine: u64,
     server: ServerNumber,
     begun: Instant,
-    /// Of the server, once it has accepted the connection.
+    /// The server's number for the client, once the server has accepted the connection.
     client: Option<ClientId>,
     /// When the last bytes of each direction arrive: no later ones arrive before.
     last_up: Instant,

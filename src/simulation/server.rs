@@ -73,14 +73,14 @@ pub struct ClientId(u64);
 /// What a server does.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// It sends these bytes to a client: answers and messages, in order.
+    /// The server sends these bytes to a client: answers and messages, in order.
     Send {
         /// The receiver.
         client: ClientId,
         /// Behind what was sent before.
         bytes: Vec<u8>,
     },
-    /// It ends the connection, behind what was sent on it.
+    /// The server ends the connection, behind what was sent on it.
     Close {
         /// The connection that ends.
         client: ClientId,
@@ -89,7 +89,7 @@ pub enum Effect {
     Replicate(Update),
     /// `REPLICAOF` was called: it is the replica of the server at that host and port, or of none.
     Follow {
-        /// Whose data it wants.
+        /// The server whose data this one wants.
         primary: Option<(String, u16)>,
     },
 }

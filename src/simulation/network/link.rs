@@ -29,10 +29,10 @@ pub enum Direction {
 /// What a way does with what is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Flow {
-    /// It arrives.
+    /// What is sent arrives.
     #[default]
     Open,
-    /// It is held, and arrives when the way is open again. Nobody is told.
+    /// What is sent is held, and arrives when the way is open again. Neither end learns of it.
     Held,
 }
 

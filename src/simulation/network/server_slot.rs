@@ -16,8 +16,8 @@ const EPOCH: Duration = Duration::from_secs(1_700_000_000);
 /// tells two grants apart by it, it relies on that.
 const REQUEST: Duration = Duration::from_micros(1);
 
-/// So many requests keep a server busy for a millisecond, which is what Tokio's timers can tell. Where
-/// time is paused and no way takes any, clients that ask and ask again would never let time go on.
+/// This many requests keep a server busy for a millisecond, which is what Tokio's timers can tell. Where time is paused
+/// and no way takes any, clients that ask and ask again would never let time go on.
 const IN_A_MILLISECOND: u32 = 1_000;
 
 /// A server, and the process around it.
@@ -40,7 +40,7 @@ pub(super) struct ServerSlot {
     timer: Option<Instant>,
     /// The servers that follow it, and when the last of what it has written reaches them.
     pub(super) replicas: BTreeMap<ServerNumber, Instant>,
-    /// Who is shown each request that it has received.
+    /// The function that the network shows each request that the server has received.
     observer: Option<Observer>,
     /// How many of a thousand requests with scripts it executes twice.
     repeats: u64,
@@ -52,7 +52,7 @@ pub type Observer = Box<dyn FnMut(&Server, &[u8]) + Send>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Process {
     Runs,
-    /// It has carried out all that it can at one time, and goes on soon.
+    /// The process has carried out all that it can at one time, and goes on soon.
     Busy,
     /// As after SIGSTOP: connections stay, and nothing is answered.
     Stopped,
@@ -190,9 +190,9 @@ impl State {
         if permille == 0 || !has_script() || !self.random.permille(permille) {
             return;
         }
-        let nobody = self.at(number, now, |server, wall| server.accept(wall, "10.255.0.2:1"));
-        self.at(number, now, |server, wall| server.receive(wall, nobody, bytes));
-        self.at(number, now, |server, wall| server.closed(wall, nobody));
+        let client = self.at(number, now, |server, wall| server.accept(wall, "10.255.0.2:1"));
+        self.at(number, now, |server, wall| server.receive(wall, client, bytes));
+        self.at(number, now, |server, wall| server.closed(wall, client));
     }
 
     fn has_carried_out(&mut self, number: ServerNumber, now: Instant) {
@@ -292,7 +292,7 @@ impl Network {
         })
     }
 
-    /// Shows somebody a server each time after it has received bytes over the network, or nobody.
+    /// Shows an observer a server each time after it has received bytes over the network; none for `None`.
     /// The observer must not use the network.
     pub fn observe(&self, server: ServerNumber, observer: Option<Observer>) {
         self.with(|state, _| state.servers[server.0].observer = observer);

@@ -14,7 +14,7 @@ pub enum Fate {
     Lost,
     /// The server executes it. In place of the answer the connection is reset.
     AnswerLost,
-    /// It is held for so long, even if its caller closes the connection.
+    /// The request is held for that long, even if its caller closes the connection.
     HeldFor(Duration),
 }
 
@@ -33,7 +33,7 @@ pub struct Fates {
 
 pub(super) struct Trap {
     command: Vec<u8>,
-    /// So many requests pass before.
+    /// How many requests pass before the trap springs.
     passes: u64,
     fate: Fate,
 }
@@ -47,7 +47,7 @@ pub(super) struct Trapped {
 }
 
 impl Trap {
-    /// Whether it springs at those requests.
+    /// Whether the trap springs at those requests.
     fn springs(&mut self, bytes: &[u8]) -> bool {
         let many = bytes.windows(self.command.len()).filter(|part| *part == self.command).count();
         let springs = many as u64 > self.passes;

@@ -121,7 +121,7 @@ impl Core {
         Err(failure)
     }
 
-    /// Makes somebody known who has the password.
+    /// Makes a user known who has the password.
     pub(super) fn authenticate(
         &mut self,
         client: u64,

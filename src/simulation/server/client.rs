@@ -33,7 +33,7 @@ pub(super) struct Client {
     /// The command at work may.
     pub(super) was_asking: bool,
     pub(super) waits: Option<Wait>,
-    /// Its next request waits until clients go on that are paused.
+    /// The client's next request waits until clients go on that are paused.
     pub(super) is_paused: bool,
     pub(super) is_closing: bool,
     /// When it came, and when its last request came, in milliseconds.
@@ -50,7 +50,7 @@ impl Client {
         !self.channels.is_empty() || !self.sharded.is_empty()
     }
 
-    /// Whether it may only listen, in the older version of the protocol.
+    /// Whether the client may only listen, in the older version of the protocol.
     pub(super) fn listens(&self) -> bool {
         !self.resp3 && self.hears()
     }

@@ -20,11 +20,11 @@ pub(super) enum Keys {
 pub(super) struct Command {
     /// In lower case; with a bar in front of a subcommand.
     pub(super) name: &'static str,
-    /// So many words, its name included; at least so many if negative.
+    /// The number of words, the command's name included; the least number if negative.
     pub(super) arity: i32,
     pub(super) flags: u32,
     pub(super) keys: Keys,
-    /// Its place in the table.
+    /// The position of the command in the table.
     pub(super) index: usize,
 }
 
@@ -92,7 +92,7 @@ impl Command {
         NEWER.iter().all(|(name, since)| *name != self.name || version >= *since)
     }
 
-    /// Whether it may have so many words.
+    /// Whether the command may have that many words.
     pub(super) fn fits(&self, words: usize, version: Version) -> bool {
         let words = i32::try_from(words).unwrap_or(i32::MAX);
         let old =

@@ -18,13 +18,13 @@ pub struct ReplicaId(pub u64);
 /// A state of a server that the world sets and ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Its memory is full.
+    /// The server's memory is full.
     FullMemory,
-    /// It loads its data.
+    /// The server loads its data.
     Loading,
     /// A script runs for too long.
     Busy,
-    /// It cannot save its data, and refuses writes.
+    /// The server cannot save its data, and refuses writes.
     Unsaved,
 }
 
@@ -135,7 +135,7 @@ impl Server {
         self.core.replicas.remove(&replica.0);
     }
 
-    /// That replica has everything up to there.
+    /// That replica has everything up to that offset.
     pub fn acknowledge(&mut self, now: Duration, replica: ReplicaId, offset: u64) {
         if let Some(replica) = self.core.replicas.get_mut(&replica.0) {
             replica.acknowledged = replica.acknowledged.max(offset);
@@ -191,12 +191,12 @@ impl Server {
         &self.core.run_id
     }
 
-    /// Whether it is a replica.
+    /// Whether this server is a replica.
     pub fn is_replica(&self) -> bool {
         self.core.is_replica()
     }
 
-    /// Its connections, with the addresses that they come from.
+    /// The connections to this server, with the addresses that they come from.
     pub fn clients(&self) -> impl Iterator<Item = (ClientId, &str)> {
         self.core.clients.iter().map(|(client, one)| (ClientId(*client), &*one.address))
     }

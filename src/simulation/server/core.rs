@@ -25,7 +25,7 @@ pub(super) const DBS: usize = 16;
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) db: usize,
-    /// It has written: what memory and role forbid is allowed from here on.
+    /// The script has written: what memory and role forbid is allowed from here on.
     pub(super) has_written: bool,
     pub(super) is_asking: bool,
     pub(super) client: u64,
@@ -70,7 +70,7 @@ pub(super) struct Core {
     /// Until when clients are paused, and whether only those that write.
     pub(super) pause: Option<(i64, bool)>,
     pub(super) memory_is_full: bool,
-    /// It cannot save its data.
+    /// The server cannot save its data.
     pub(super) refuses_writes: bool,
     pub(super) is_loading: bool,
     /// A script runs for too long.
@@ -80,19 +80,19 @@ pub(super) struct Core {
     pub(super) replication_id: String,
     /// How much has been replicated.
     pub(super) offset: u64,
-    /// What the replicas have to be told.
+    /// The keys and messages of which the replicas have yet to hear.
     pub(super) changed_keys: BTreeSet<(usize, Bytes)>,
     pub(super) published: Vec<Message>,
     pub(super) view: Option<ClusterView>,
-    /// It is a Sentinel, which knows this of primaries.
+    /// The server is a Sentinel, which knows this of primaries.
     pub(super) is_sentinel: bool,
     pub(super) masters: Vec<Master>,
     /// The earliest end of a key, or something earlier.
     pub(super) first_end: Option<i64>,
     pub(super) last_cycle: i64,
-    /// How often each command was carried out, by its place in the table.
+    /// How often each command was carried out, by its position in the table.
     pub(super) calls: Vec<u64>,
-    /// How many clients were answered an error, by its code.
+    /// How many errors clients got as answers, by their codes.
     pub(super) errors: BTreeMap<String, u64>,
 }
 
@@ -125,7 +125,7 @@ impl Core {
         mixed ^ (mixed >> 31)
     }
 
-    /// One of so many.
+    /// A random number below `many`.
     pub(super) fn random_below(&mut self, many: usize) -> usize {
         (self.random() % many.max(1) as u64) as usize
     }

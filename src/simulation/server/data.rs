@@ -131,7 +131,7 @@ impl Sorted {
         self.order.iter().map(|(score, member)| (member, score.0))
     }
 
-    /// Those from that score on.
+    /// The members from that score on.
     pub(super) fn from(&self, score: f64) -> impl DoubleEndedIterator<Item = (&Bytes, f64)> {
         let from = Bound::Included((Score(score), Bytes::new()));
         self.order.range((from, Bound::Unbounded)).map(|(score, member)| (member, score.0))

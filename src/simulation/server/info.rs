@@ -7,7 +7,7 @@ use super::core::Core;
 use super::reply::{Answer, Reply, SYNTAX};
 use super::settings::Version;
 
-/// Its name, and its text.
+/// The name of a section, and its text.
 type Section = (&'static str, fn(&Core) -> String);
 
 pub(super) const COMMANDS: [Row; 2] = [

@@ -24,7 +24,7 @@ impl Core {
         true
     }
 
-    /// Whether an entry is there for whoever looks now.
+    /// Whether an entry is there for a command that looks now.
     pub(super) fn is_visible(&self, entry: &Entry) -> bool {
         entry.expires.is_none_or(|end| end >= self.millis())
     }
@@ -143,7 +143,7 @@ impl Core {
         }
     }
 
-    /// The keys that are there for whoever looks now.
+    /// The keys that are there for a command that looks now.
     pub(super) fn visible(&self, db: usize) -> impl Iterator<Item = (&Bytes, &Entry)> {
         self.dbs[db].iter().filter(|(_, entry)| self.is_visible(entry))
     }

@@ -10,7 +10,7 @@ pub(super) struct Script(pub(super) Function);
 /// What came of a script.
 pub(super) enum Ran {
     Returned(Reply),
-    /// An error that nobody caught, and the line where it was.
+    /// An error that the script did not catch, and the line where it was.
     Failed {
         text: String,
         line: Option<i64>,

@@ -76,7 +76,7 @@ fn smove(call: &mut Call<'_>) -> Answer {
     found(has)
 }
 
-/// So many members by chance, different ones.
+/// That many members by chance, different ones.
 fn pick(call: &mut Call<'_>, many: usize) -> Result<Vec<Bytes>, Failure> {
     let mut all: Vec<Bytes> = call.get::<Set>(1)?.into_iter().flatten().cloned().collect();
     while all.len() > many {

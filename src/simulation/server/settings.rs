@@ -1,6 +1,6 @@
 //! What a server is told about itself: pure.
 
-/// Whose words a server speaks.
+/// The software whose words a server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Version {
     /// Redis 6.2.
@@ -41,7 +41,7 @@ impl Version {
 /// How a server is started.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Whose words it speaks.
+    /// The software whose words the server speaks.
     pub version: Version,
     /// What its run ids and random choices come from.
     pub seed: u64,
@@ -51,7 +51,7 @@ pub struct Settings {
     pub port: u16,
     /// The password of the default user.
     pub password: Option<String>,
-    /// Whether it is a node of a cluster.
+    /// Whether the server is a node of a cluster.
     pub cluster: bool,
 }
 

@@ -285,7 +285,7 @@ fn a_user_may_do_what_the_rules_say() {
     assert_eq!(scene.ask("PUBLISH c:1 m"), ":0|");
 }
 
-/// What the scripts of a lock call, when nobody waits for it.
+/// What the scripts of a lock call, when no call waits for the lock.
 const ACQUIRE: &str = "
 if redis.call('HLEN', KEYS[1]) == 0 then
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])

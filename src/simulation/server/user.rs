@@ -29,7 +29,7 @@ pub(super) enum Denied {
 }
 
 impl User {
-    /// One that may do nothing.
+    /// A user that may do nothing.
     pub(super) fn new(all_channels: bool) -> Self {
         Self {
             is_on: false,

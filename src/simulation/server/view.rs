@@ -13,7 +13,7 @@ pub struct ClusterView {
     pub migrating: BTreeMap<u16, String>,
     /// Slots that move from that node to here.
     pub importing: BTreeMap<u16, String>,
-    /// Whether it believes that the cluster cannot be used.
+    /// Whether the node believes that the cluster cannot be used.
     pub is_down: bool,
 }
 
@@ -32,7 +32,7 @@ pub struct ClusterNode {
     pub slots: Vec<(u16, u16)>,
     /// The id of its primary, if it is a replica.
     pub primary: Option<String>,
-    /// Whether it is believed to be down.
+    /// Whether this node is believed to be down.
     pub has_failed: bool,
 }
 

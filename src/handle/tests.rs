@@ -97,7 +97,7 @@ async fn play(scene: Scene) {
     }
     let held = stage.redis.lock().lock.clone();
     assert!(held.is_none_or(|held| &*held.owner == OTHER), "a hold is left behind");
-    assert!(stage.handle.holding(stage.now).is_none(), "nobody holds anything");
+    assert!(stage.handle.holding(stage.now).is_none(), "the handle holds nothing");
 }
 
 /// Two holds, one after the other: the first is given back by a drop, the second is unlocked.
@@ -198,7 +198,7 @@ impl Stage {
 
     fn enqueue(&self, release: BackgroundRelease) {
         self.owed.fetch_add(1, Ordering::Relaxed);
-        self.background.send(release).expect("somebody pays");
+        self.background.send(release).expect("the background runs");
     }
 
     /// One more hold, unless another possession has the lock.
@@ -311,7 +311,7 @@ impl<'a> PossessionSession<'a> {
         } else {
             possession.holds.lock().release_confirmed(pending);
         }
-        // From here on nobody goes on.
+        // From here on no task goes on.
         let redis = stage.redis.lock();
         if self.pending().is_none() && !stage.scene.deletes {
             let live = stage.live.lock().get(&*possession.id).copied().unwrap_or_default();
@@ -337,7 +337,7 @@ impl Drop for PossessionSession<'_> {
             };
             self.stage.enqueue(release);
         }
-        assert_eq!(self.on_its_way.take(), None, "a request under way that nobody undoes");
+        assert_eq!(self.on_its_way.take(), None, "a request under way that no release undoes");
     }
 }
 

@@ -72,6 +72,6 @@ fn a_lock_that_comes_to_a_waiter_that_has_gone_is_seen_to_be_forgotten() {
 fn a_hand_off_during_a_request_is_seen_to_be_forgotten() {
     const SCENE: Scene = Scene { looks_once: true, ..Scene::NOTHING };
     let said = fault(|| block_on(play(SCENE)));
-    let seen = ["deadlock", "of which Redis never hears", "nobody tells"];
+    let seen = ["deadlock", "of which Redis never hears", "no answer comes"];
     assert!(seen.iter().any(|seen| said.contains(seen)), "{said}");
 }

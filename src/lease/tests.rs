@@ -173,8 +173,8 @@ async fn c13_a_lease_that_ended_while_the_machine_was_suspended_is_lost() {
     suspend(59 * SECOND);
     assert!(!validity.is_lost());
     suspend(SECOND);
-    assert!(validity.is_lost(), "whoever asks knows at once");
-    // Timers have not noticed; whoever awaits it knows within a second.
+    assert!(validity.is_lost(), "a call that asks knows at once");
+    // Timers have not noticed; a task that awaits the loss knows within a second.
     let timers = tokio::time::Instant::now();
     lost.await;
     assert!(timers.elapsed() <= SECOND + MS);

@@ -325,7 +325,7 @@ fn the_last_release_leaves_the_key_for_as_long_as_any_guard_has_asked_for() {
     let pending = story.give_back(outer).unwrap();
     let lease = Duration::from_secs(60);
     assert_eq!((pending.count, pending.lease, pending.retains), (0, lease, true));
-    assert_eq!(story.holds().hands_off_until(story.now), None, "it is nobody's for so long");
+    assert_eq!(story.holds().hands_off_until(story.now), None, "no handle is inside for that long");
     story.now = late;
     let pending = story.pending().unwrap();
     assert!(!pending.retains, "its time is over");

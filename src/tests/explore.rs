@@ -123,7 +123,7 @@ impl<T> From<T> for Mutex<T> {
 impl<T> Mutex<T> {
     pub(crate) fn lock(&self) -> Locked<'_, T> {
         others_may_go_on(&self.looked_at);
-        let state = self.state.try_lock().expect("nobody goes on while it is locked");
+        let state = self.state.try_lock().expect("no task goes on while it is locked");
         Locked { state: Some(state), looked_at: &self.looked_at }
     }
 }

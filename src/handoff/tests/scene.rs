@@ -92,7 +92,7 @@ pub(super) async fn play(scene: Scene) {
     }
     for possession in &*stage.begun.lock() {
         let holds = possession.holds.lock();
-        assert_eq!(holds.confirms(), 0, "somebody waits whom nobody tells");
+        assert_eq!(holds.confirms(), 0, "a caller waits to which no answer comes");
     }
     let held = stage.redis.lock().lock.clone();
     assert!(held.is_none_or(|held| &*held.owner == OTHER), "a hold is left behind");
@@ -281,7 +281,7 @@ impl Stage {
     fn job(&self, job: Job) {
         self.owed.fetch_add(1, Ordering::Relaxed);
         let done = self.background.send(job);
-        assert!(done.is_ok() || std::thread::panicking(), "nobody does it");
+        assert!(done.is_ok() || std::thread::panicking(), "the job is lost");
     }
 }
 

@@ -69,7 +69,7 @@ fn w26_only_a_possession_of_this_client_with_no_hold_and_no_pending_release_is_i
     assert!(possession.holds.lock().hands_off_until(now).is_none());
     let pending = possession.holds.lock().pending(now, SECOND);
     assert_eq!(pending.map(|pending| pending.count), Some(0));
-    assert!(!is_idle(&possessions, &possession.id), "somebody sees to it already");
+    assert!(!is_idle(&possessions, &possession.id), "a release is under way already");
 }
 
 #[test]

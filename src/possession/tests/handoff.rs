@@ -366,7 +366,7 @@ fn nothing_is_renewed_while_a_request_for_a_shorter_lease_is_under_way() {
     assert!(!matches!(found, Renewal::Due { .. }), "{found:?}");
 }
 
-/// Nobody has answered it, and what Redis hears of the hand-off comes behind it.
+/// Redis has not answered it, and what Redis hears of the hand-off comes behind it.
 #[test]
 fn a_release_that_set_a_shorter_lease_keeps_no_next_holder_from_being_renewed() {
     let mut story = Story::new();

@@ -51,7 +51,7 @@ fn tokens_are_drawn_when_half_of_a_block_is_gone() {
         let prolong = story.holds().prolong(&story.config, block, story.now);
         prolong.map_or(0, |prolong| prolong.tokens)
     };
-    assert_eq!(ask(&story, 0), 0, "nobody needs one");
+    assert_eq!(ask(&story, 0), 0, "no waiter needs one");
     let prolong = story.holds().prolong(&story.config, 8, story.now).expect("a block");
     for (last, asks) in [(107, 0), (104, 0), (103, 8)] {
         let left = TokenBlock::up_to(token(last), u32::try_from(last - 99).unwrap() - 1);
@@ -68,7 +68,7 @@ fn a_streak_of_hand_offs_ends_while_others_wait_and_only_then() {
     for handoffs in 1..=5 {
         let (hold, _) = story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
         story.prolonged(story.prolong().expect("a lease"), 0);
-        assert_eq!(over(&story), None, "nobody waits");
+        assert_eq!(over(&story), None, "no other client waits");
         let (confirm, _confirmation) = oneshot::channel();
         story.holds().confirms_to(confirm);
         story.prolonged(story.prolong().expect("who awaits it"), 2);
@@ -111,7 +111,7 @@ fn a_lock_that_redis_granted_by_message_is_the_first_waiter_s_for_no_longer_than
     let grace = Duration::from_millis(800);
     let until = valid_until(story.now, grace);
     story.holds().granted_by_message(grace, until, TokenBlock::default());
-    assert_eq!(story.pending().map(|pending| pending.count), Some(0), "nobody is inside");
+    assert_eq!(story.pending().map(|pending| pending.count), Some(0), "no handle is inside");
     let (hold, validity) = story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
     assert_eq!(validity.check(story.now), Some(until));
     story.give_back(hold);

@@ -24,7 +24,7 @@ pub(super) enum Op {
     /// So many microseconds pass.
     Pass(u32),
     /// A call of a handle gets the permit, sends the pending release and asks for a hold: for a nested one
-    /// if its handle is inside, and for a first one if nobody is.
+    /// if its handle is inside, and for a first one if no handle is.
     Acquire(HandleId, Lease),
     /// The n-th guard is dropped.
     GiveBack(usize),
@@ -299,7 +299,7 @@ impl World {
         self.guards.clear();
         self.given_back.clear();
         self.hear();
-        assert!(self.awaits.is_empty(), "somebody is never told");
+        assert!(self.awaits.is_empty(), "a caller never gets its confirmation");
         (self.settling, self.unclaimed, self.betrayed) = (false, None, false);
         self.renewing = None;
         let ask = self.holds().ask_first(handle);
@@ -329,16 +329,16 @@ impl World {
         assert!(self.guards.is_empty(), "two handles are inside");
         if confirms {
             let waits = confirmation.try_recv().is_err_and(|none| none == TryRecvError::Empty);
-            assert!(waits, "somebody is never told");
+            assert!(waits, "a caller never gets its confirmation");
             self.awaits.push(Awaits { confirmation, asked: false });
         }
-        assert!(handed.settle || self.settling, "nobody sees to it");
+        assert!(handed.settle || self.settling, "no thread settles it");
         self.settling = true;
         (self.inside, self.unclaimed) = (to, Some(handed.hold.0));
         let (hold, validity, _) = handed.hold;
         let until = validity.check(self.now).unwrap_or(self.now);
         let betrayed = self.given_back.iter().any(|guard| guard.betrayed) || self.betrayed;
-        // They are told by a confirmation, if they wait for one.
+        // A confirmation says so, if they wait for one.
         self.given_back.clear();
         let own = (lease != Lease::Watchdog).then_some(own);
         self.guards.push(Guard { hold, validity, until, own, betrayed });

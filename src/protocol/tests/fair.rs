@@ -252,12 +252,12 @@ fn an_entry_is_an_age_and_a_lower_one_moves_it_only_for_a_later_waiter() {
         assert!(left > LEASE - 60_000 && holder == "a:1");
     }
     assert_eq!(queue.order(), ["y", "z", "x"]);
-    // A request that is sent again tells an age that is too low.
+    // A request that is sent again says an age that is too low.
     queue.acquire("y:1", &since("y", 0));
     assert_eq!(queue.order(), ["y", "z", "x"]);
     queue.acquire("y:2", &Entry { ticket: 2, ..since("y", 0) });
     assert_eq!(queue.order(), ["z", "x", "y"]);
-    // It has overtaken one that was sent before, and one that says that nobody is left.
+    // It has overtaken one that was sent before, and one that says that no waiter is left.
     queue.acquire("y:1", &since("y", 3));
     assert_eq!(queue.leave_up_to("y", 1), said(Loss::KeyGone));
     assert_eq!(queue.order(), ["z", "x", "y"]);

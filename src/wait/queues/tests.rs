@@ -269,7 +269,7 @@ fn an_outage_needs_a_waiter_and_ends_with_an_answer_outside_the_queue_too() {
     story.leave(second);
     story.granted(first);
     story.cut();
-    assert_eq!(story.outage(), None, "there is nobody whose patience it could try");
+    assert_eq!(story.outage(), None, "no call waits, so no outage is too long");
     story.join();
     story.drive();
     story.cut();

@@ -169,7 +169,7 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         if let Some(release) = self.release.take() {
             let paid = self.stage.undo.send(release);
-            assert!(paid.is_ok() || std::thread::panicking(), "nobody pays");
+            assert!(paid.is_ok() || std::thread::panicking(), "the job is lost");
         }
     }
 }

@@ -81,7 +81,7 @@ fn waits(needs: &[Duration], hold: Duration, rounds: u32) -> Vec<Duration> {
 fn w4_everybody_has_a_turn_at_whichever_distance() {
     for needs in [&[ms(1)][..], &[ms(20)], &[ms(120)], &[ms(350)], &[ms(1), ms(40)]] {
         for hold in [ms(0), ms(1), ms(20)] {
-            let far = *needs.iter().max().expect("somebody");
+            let far = *needs.iter().max().expect("a client");
             let bound = 3 * (1 + needs.len() as u32) * (LIMITS.keep + hold + 2 * far);
             for longest in waits(needs, hold, 200) {
                 assert!(longest <= bound, "{longest:?} > {bound:?}: {needs:?}, {hold:?}");

@@ -28,7 +28,7 @@ impl Stage {
                     }
                     None => enqueued.registration.record_refusal(Some(HOUR), "other".into()),
                 },
-                _ => panic!("nobody closes, and nothing is out of reach"),
+                _ => panic!("no task closes the client, and nothing is out of reach"),
             }
         }
     }
@@ -127,7 +127,7 @@ impl Guard<'_> {
         let hold = self.hold.take()?;
         let valid = self.validity.check(clock::now()).is_some() && !self.validity.is_gone();
         let deleted = self.stage.deleted.load(Ordering::Relaxed);
-        assert!(valid || deleted || std::thread::panicking(), "a hold nobody took is lost");
+        assert!(valid || deleted || std::thread::panicking(), "a hold that was not taken is lost");
         let holds = self.possession.holds.lock();
         let never = holds.is_unwritten() && self.stage.owed.load(Ordering::Relaxed) == 0;
         drop(holds);
@@ -157,9 +157,9 @@ impl Guard<'_> {
         // The client's thread needs the permit, and nothing is left to undo.
         session.permit = None;
         std::mem::forget(session);
-        let answer = confirmation.await.expect("somebody tells");
+        let answer = confirmation.await.expect("an answer");
         if let Ok(false) = answer {
-            assert!(stage.scene.deletes, "a hold nobody took is lost");
+            assert!(stage.scene.deletes, "a hold that was not taken is lost");
         }
     }
 }

@@ -91,7 +91,7 @@ impl World {
     pub(super) fn confirmed(&mut self, of: impl FnOnce(&mut HoldState) -> Vec<Confirm>) {
         let confirms = of(&mut self.holds());
         for confirm in confirms {
-            confirm.send(Ok(true)).expect("somebody who waits");
+            confirm.send(Ok(true)).expect("a caller that waits");
         }
     }
 

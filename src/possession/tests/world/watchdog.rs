@@ -103,7 +103,7 @@ impl World {
         self.hear();
         let unwatched = self.scheduled.is_empty() && self.renewing.is_none();
         let needed = self.watched().count() > 0;
-        assert!(!(unwatched && needed), "nobody renews this lease");
+        assert!(!(unwatched && needed), "the watchdog does not renew this lease");
     }
 
     /// Those who wait for a confirmation have it.
@@ -115,7 +115,7 @@ impl World {
             }
             Ok(_) => false,
             Err(oneshot::error::TryRecvError::Empty) => true,
-            Err(closed) => panic!("nobody will tell: {closed}"),
+            Err(closed) => panic!("no confirmation will come: {closed}"),
         });
     }
 
@@ -139,10 +139,10 @@ impl World {
         }
         assert_eq!(self.count(), 0, "a hold is left behind");
         assert_eq!(self.pending(), None, "one payment is enough");
-        assert!(self.awaits.is_empty(), "somebody is never told");
+        assert!(self.awaits.is_empty(), "a caller never gets its confirmation");
         self.run(&Op::Look);
         self.run(&Op::AnswerRenewal { lost: true });
         self.run(&Op::Look);
-        assert!(self.scheduled.is_empty(), "the watchdog looks after nobody");
+        assert!(self.scheduled.is_empty(), "the watchdog looks after a handle without holds");
     }
 }

@@ -45,7 +45,7 @@ fn a_lease_that_ends_sooner_is_told_and_the_entry_is_that_of_the_next_waiter() {
         queue.acquire(&format!("{client}:1"), &since(client, seconds));
     }
     let [x, y, z] = ["x", "y", "z"].map(|client| queue.listens(client));
-    // The lease does not end sooner: that is told to nobody.
+    // The lease does not end sooner: the script notifies no client.
     queue.prolong("a:1", LEASE, None);
     queue.prolong("a:1", 500_000, Some(1));
     assert_eq!(queue.order(), ["x", "y", "z", "a"]);

@@ -9,7 +9,7 @@ fn a_release_and_a_leave_work_with_memory_full() {
     queue.acquire("x:1", &since("x", 1));
     let x = queue.listens("x");
     queue.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
-    // The client that releases has an older waiter. It is alive, though nobody listens there yet.
+    // The client that releases has an older waiter. That client is alive, though it is not subscribed yet.
     assert_eq!(queue.release("a:1", "a", Some(2)), Value::Int(0));
     assert_eq!((queue.order(), queue.notified()), (vec!["a".into(), "x".into()], Some("a".into())));
     assert_eq!(queue.hears(x), Some((GRACE + 1).to_string()));

@@ -19,7 +19,7 @@ fn a_release_tells_the_next_and_when_the_second_has_to_look() {
     // Once more: the field is gone, and another owner's is there.
     assert_eq!(queue.release("a:1", "a", None), said(Loss::TakenOver));
     assert_eq!(queue.hears(y), None);
-    // Nobody else has it now, with an entry or without.
+    // No other client has it now, with an entry or without.
     let (left, holder) = refusal_of(&queue.acquire("z:1", &since("z", 2)));
     assert!((1..=GRACE).contains(&left) && holder == grant, "{left} {holder}");
     refusal_of(&queue.acquire("b:1", &NO_ENTRY));
@@ -71,7 +71,7 @@ fn a_client_that_leaves_passes_its_turn_on() {
     queue.acquire("y:1", &since("y", 3));
     let y = queue.listens("y");
     let x = queue.listens("x");
-    // It may have been told already that its turn has come.
+    // Redis may have notified it already that its turn has come.
     queue.ask::<()>(&["DEL", LOCK]);
     queue.ask::<()>(&["HSET", WAITING, "notified", "x"]);
     assert_eq!(queue.leave("x"), Value::Okay);
@@ -98,12 +98,12 @@ fn where_subscribers_are_not_counted_the_next_client_is_told_and_asks() {
     assert_eq!(queue.hears(x).as_deref(), Some("0"));
     assert_eq!(queue.hears(y), Some((GRACE + 1).to_string()));
     assert_eq!((queue.ask::<u32>(&["EXISTS", LOCK]), queue.notified().as_deref()), (0, Some("x")));
-    // Nobody else has it now, with an entry or without.
+    // No other client has it now, with an entry or without.
     for (owner, entry) in [("y:1", since("y", 2)), ("b:1", NO_ENTRY)] {
         let (left, holder) = refusal_of(&queue.acquire(owner, &entry));
         assert!((1..=GRACE).contains(&left) && holder.is_empty(), "{left} {holder}");
     }
-    assert_eq!(queue.hears(x), None, "it was told before");
+    assert_eq!(queue.hears(x), None, "Redis notified it before");
     // Executed twice, as when the reply was lost.
     for _ in 0..2 {
         assert!(queue.is_granted("x:1", &since("x", 3)));
@@ -285,5 +285,5 @@ fn a_turn_costs_the_server_the_same_however_many_clients_wait() {
     let ratio = ratios[ratios.len() / 2];
     println!("with 10,000 clients a release takes {ratio:.2} times as long as with 10");
     assert!(ratio < 4.0, "{ratios:.2?}");
-    assert_eq!(many.queue.order().len(), 9_999, "nobody was dropped");
+    assert_eq!(many.queue.order().len(), 9_999, "no client was dropped");
 }

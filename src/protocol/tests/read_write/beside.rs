@@ -9,7 +9,7 @@ fn ask(client: usize, came: Came) -> Ask {
 }
 
 /// Of a client in which no call waits.
-fn nobody(client: usize) -> Says {
+fn no_waiter(client: usize) -> Says {
     Says { client, came: None, ticket: 9 }
 }
 
@@ -25,21 +25,21 @@ fn a_handle_that_writes_may_read_and_is_left_with_what_it_has_not_given_back() {
     for first in [&writes, &reads] {
         assert_eq!(real.ask(first), Reply::Granted);
         let second = if first.writes { reads.clone() } else { writes.clone() };
-        // It waits for nobody, whoever came first.
+        // It waits for no other client, whichever came first.
         let waits = Came::new(1, 1, true);
         let other = Ask { came: Some(waits), ..Ask::once(1, "c1:1:write") };
         assert_eq!(real.ask(&other), Reply::Refused);
         let second = second.beside(&first.owner);
         assert_eq!((real.ask(&second), real.ask(&second)), (Reply::Granted, Reply::Granted));
         both(&mut real, "write");
-        assert_eq!(real.release("c0:2:write", &nobody(0)), Value::Int(0));
+        assert_eq!(real.release("c0:2:write", &no_waiter(0)), Value::Int(0));
         assert_eq!(real.hash().get("mode").map(String::as_str), Some("read"));
         assert_eq!(real.ask(&Ask::once(0, "c0:2:write").beside("c0:1")), Reply::Granted);
         both(&mut real, "write");
         // The other order.
-        assert_eq!(real.release("c0:1", &nobody(0)), Value::Int(0));
+        assert_eq!(real.release("c0:1", &no_waiter(0)), Value::Int(0));
         assert_eq!(real.hash().get("mode").map(String::as_str), Some("write"));
-        assert_eq!(real.release("c0:2:write", &nobody(0)), Value::Int(0));
+        assert_eq!(real.release("c0:2:write", &no_waiter(0)), Value::Int(0));
         real.query::<()>(&["FLUSHALL"]);
     }
 }
@@ -58,7 +58,7 @@ fn beside_a_writer_its_own_handle_reads_and_no_other() {
     }
     assert_eq!(real.ask(&nested.clone().beside("c0:2:write")), Reply::Granted);
     both(&mut real, "write");
-    real.release("c0:2:write", &nobody(0));
+    real.release("c0:2:write", &no_waiter(0));
     assert_eq!(real.ask(&nested), Reply::Granted);
     // It was sent before that.
     assert_eq!(real.ask(&nested.beside("c0:2:write")), Reply::Granted);
@@ -78,7 +78,7 @@ fn only_the_only_reader_may_write_and_none_that_is_gone() {
     real.query::<()>(&["DEL", &marker("c0:1"), &marker("c1:1")]);
     assert_eq!(real.ask(&writes), Reply::Granted);
     both(&mut real, "write");
-    real.release("c0:1", &nobody(0));
+    real.release("c0:1", &no_waiter(0));
     assert_eq!(real.ask(&Ask::once(0, "c0:3:write").beside("c0:1")), Reply::Taken);
 }
 
@@ -98,7 +98,7 @@ fn a_writer_beside_its_own_reader_keeps_the_lock_for_the_longer_lease_of_the_two
             if dies {
                 real.query::<()>(&["DEL", &marker(&other.owner)]);
             } else {
-                real.release(&other.owner, &nobody(1));
+                real.release(&other.owner, &no_waiter(1));
             }
             let before: u64 = real.query(&["PTTL", LOCK]);
             assert!(before > longer, "{before}: that of the reader that has gone");
@@ -135,12 +135,12 @@ fn a_writer_that_is_prolonged_keeps_the_lock_for_its_reader_and_no_longer_than_b
         if let Some(lease) = marked {
             real.query::<()>(&["PEXPIRE", &marker("c0:1"), &lease.to_string()]);
         } else {
-            real.release("c0:1", &nobody(0));
+            real.release("c0:1", &no_waiter(0));
         }
         let args = ["c0:2:write", "1", &asked.to_string(), "", "c0:1"].map(str::to_owned);
         for _ in 0..2 {
             let keys = [marker("c0:1")];
-            real.run(&SCRIPTS.rw_prolong, &nobody(0), &keys, &args);
+            real.run(&SCRIPTS.rw_prolong, &no_waiter(0), &keys, &args);
             let left: u64 = real.query(&["PTTL", LOCK]);
             assert!(left <= kept && left > kept - LEASE / 4, "{marked:?}: {left}, not {kept}");
             let of_reader: i64 = real.query(&["PTTL", &marker("c0:1")]);
@@ -196,7 +196,7 @@ fn a_reader_waits_for_the_writers_before_it_alone_and_hears_of_no_others() {
     for one in [&first, &second, &behind] {
         assert_eq!(real.ask(one), Reply::Refused);
     }
-    real.release("c0:1:write", &nobody(0));
+    real.release("c0:1:write", &no_waiter(0));
     // It is the turn of the first, which has yet to come.
     let heard = oldest(real.ask_once(&second, &[]));
     assert!((age(&real, 6)..age(&real, 5)).contains(&heard), "{heard}: that of the writer");
@@ -279,10 +279,10 @@ fn who_leaves_the_queue_passes_the_turn_on_although_its_entry_is_gone() {
     }
     let (writes, reads) = (ask(1, Came::new(1, 1, true)), ask(2, Came::new(2, 1, false)));
     assert_eq!((real.ask(&writes), real.ask(&reads)), (Reply::Refused, Reply::Refused));
-    real.release("c1:1", &nobody(1));
+    real.release("c1:1", &no_waiter(1));
     assert_eq!(real.order(), ["c2"]);
     for _ in 0..2 {
-        real.run(&SCRIPTS.rw_leave, &nobody(1), &[], &[]);
+        real.run(&SCRIPTS.rw_leave, &no_waiter(1), &[], &[]);
         let notified: Option<String> = real.query(&["HGET", WAITING, "notified"]);
         assert_eq!(notified.as_deref(), Some("c2"));
     }

@@ -5,7 +5,7 @@ use super::*;
 /// Far ahead of the server's clock: so each script counts on by what it draws.
 const AHEAD: u64 = 8_000_000_000_000_000;
 
-fn nobody(client: usize) -> Says {
+fn no_waiter(client: usize) -> Says {
     Says { client, came: None, ticket: 9 }
 }
 
@@ -19,7 +19,7 @@ fn prolong(real: &mut Real, owner: &str, tokens: u32) -> Value {
     let keys = marker.into_iter().chain((tokens > 0).then(|| TOKEN.to_owned()));
     let args = [owner.to_owned(), "1".to_owned(), LEASE.to_string(), String::new()];
     let keys: Vec<_> = keys.collect();
-    real.run_as("arriving", tokens, &SCRIPTS.rw_prolong, &nobody(0), &keys, &args)
+    real.run_as("arriving", tokens, &SCRIPTS.rw_prolong, &no_waiter(0), &keys, &args)
 }
 
 fn prolonged(token: Value) -> Value {
@@ -35,11 +35,11 @@ fn a_reader_has_the_token_of_the_last_writer_and_none_before_the_first() {
             real.query::<()>(&["SET", TOKEN, before]);
         }
         assert_eq!((real.ask(&reads), real.granted), (Reply::Granted, None));
-        real.release("c0:1", &nobody(0));
+        real.release("c0:1", &no_waiter(0));
     }
     real.query::<()>(&["SET", TOKEN, &AHEAD.to_string()]);
     assert_eq!((real.ask(&reads), real.granted), (Reply::Granted, Some(AHEAD)));
-    real.release("c0:1", &nobody(0));
+    real.release("c0:1", &no_waiter(0));
     assert_eq!(real.ask(&fenced(1, "c1:1:write", 1)), Reply::Granted);
     assert_eq!(real.granted, Some(AHEAD + 1));
     assert_eq!(real.ask(&reads), Reply::Refused);
@@ -48,7 +48,7 @@ fn a_reader_has_the_token_of_the_last_writer_and_none_before_the_first() {
     // A nested hold has none, and neither has a lock that is not fenced.
     assert_eq!(real.ask(&Ask { count: 2, ..fenced(1, "c1:1:write", 0) }), Reply::Granted);
     assert_eq!((real.granted, real.counter()), (None, Some(AHEAD + 1)));
-    real.release("c1:1:write", &nobody(1));
+    real.release("c1:1:write", &no_waiter(1));
     assert_eq!((real.ask(&reads), real.granted), (Reply::Granted, Some(AHEAD + 1)));
 }
 
@@ -65,7 +65,7 @@ fn a_writer_draws_more_when_it_keeps_the_lock_and_a_reader_none() {
     // A counter that is none costs the writer nothing but the tokens.
     real.query::<()>(&["SET", TOKEN, "text"]);
     assert_eq!(prolong(&mut real, "c0:1:write", 64), prolonged(Value::Int(0)));
-    real.release("c0:1:write", &nobody(0));
+    real.release("c0:1:write", &no_waiter(0));
     assert_eq!(real.ask(&Ask::once(0, "c0:1")), Reply::Granted);
     assert_eq!(prolong(&mut real, "c0:1", 0), prolonged(Value::Int(0)));
     assert!(real.query::<bool>(&["EXISTS", &marker("c0:1")]));
@@ -78,7 +78,7 @@ fn what_a_writer_has_drawn_in_vain_is_given_back_with_the_lock_and_only_by_who_h
     let (last, used) = (AHEAD + 64, AHEAD + 3);
     assert_eq!(real.ask(&fenced(0, "c0:1:write", 64)), Reply::Granted);
     let release =
-        |real: &mut Real, owner: &str| real.release_with(owner, &nobody(0), Some((last, used)));
+        |real: &mut Real, owner: &str| real.release_with(owner, &no_waiter(0), Some((last, used)));
     assert_eq!(release(&mut real, "c0:2:write"), said(Loss::TakenOver));
     assert_eq!(real.counter(), Some(last));
     // A reader that is beside it stays.
@@ -88,7 +88,7 @@ fn what_a_writer_has_drawn_in_vain_is_given_back_with_the_lock_and_only_by_who_h
     assert!(real.query::<bool>(&["EXISTS", &marker("c0:3")]));
     assert_eq!((real.ask(&fenced(1, "c1:1", 1)), real.granted), (Reply::Granted, Some(used)));
     for (reader, client) in [("c0:3", 0), ("c1:1", 1)] {
-        real.release(reader, &nobody(client));
+        real.release(reader, &no_waiter(client));
     }
     // The next writer goes on from there, and a late copy of that release changes nothing.
     assert_eq!(
@@ -98,7 +98,10 @@ fn what_a_writer_has_drawn_in_vain_is_given_back_with_the_lock_and_only_by_who_h
     assert_eq!(release(&mut real, "c0:1:write"), said(Loss::TakenOver));
     assert_eq!(real.counter(), Some(last));
     // Nor does one that says of others what it cannot know.
-    assert_eq!(real.release_with("c1:2:write", &nobody(1), Some((last + 7, used))), Value::Int(0));
+    assert_eq!(
+        real.release_with("c1:2:write", &no_waiter(1), Some((last + 7, used))),
+        Value::Int(0)
+    );
     assert_eq!(real.counter(), Some(last));
 }
 

@@ -33,7 +33,7 @@ fn an_entry_that_a_reader_has_left_is_brought_up_to_date_at_once_or_given_up() {
     assert!(world.asks(second), "the entry is that of the first");
     world.refused(second, HOUR);
     assert_eq!(world.let_in(&[second]), []);
-    assert!(world.leave(second), "nobody waits");
+    assert!(world.leave(second), "no call waits");
 }
 
 #[test]

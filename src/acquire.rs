@@ -57,7 +57,8 @@ enum Tried<G> {
 
 /// What a call asks Redis for: one lock, or several at once.
 trait Question: Copy + Send + Sync {
-    type Granted: Send;
+    /// What a call has that was granted all it asks for: a hold, or one of each lock.
+    type Holds: Send;
 
     /// The handles of the locks that the call asks for, one for each lock.
     fn handles(&self) -> &[Arc<Handle>];
@@ -73,7 +74,7 @@ trait Question: Copy + Send + Sync {
     }
 
     /// Joins the readers of this client, if the question is about one of them.
-    fn join_readers(_: &Acquisition<'_, Self>, _passes: bool) -> Option<Self::Granted> {
+    fn join_readers(_: &Acquisition<'_, Self>, _passes: bool) -> Option<Self::Holds> {
         None
     }
 
@@ -83,7 +84,7 @@ trait Question: Copy + Send + Sync {
         now: Instant,
         gives_up_at: Option<Instant>,
         ticket: Option<Ticket>,
-    ) -> impl Future<Output = Result<Tried<Self::Granted>, Error>> + Send;
+    ) -> impl Future<Output = Result<Tried<Self::Holds>, Error>> + Send;
 
     /// Whether a lock that is handed off is all that the call asks for.
     fn takes_hand_offs(&self) -> bool {
@@ -91,10 +92,10 @@ trait Question: Copy + Send + Sync {
     }
 
     /// What a waiter has that was handed such a lock.
-    fn handed(acquisition: &Acquisition<'_, Self>, granted: AcquiredHold) -> Self::Granted;
+    fn handed(acquisition: &Acquisition<'_, Self>, granted: AcquiredHold) -> Self::Holds;
 
     /// The call has what it asks for: other calls of this client may have it, too.
-    fn has_acquired(acquisition: &Acquisition<'_, Self>, _: &Self::Granted) {
+    fn has_acquired(acquisition: &Acquisition<'_, Self>, _: &Self::Holds) {
         for handle in acquisition.question.handles() {
             acquisition.engine.waiters.wake_to_nest(handle);
         }
@@ -177,7 +178,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
     }
 
     /// Acquires what the call asks for; `None` if the wait ends first, or if the call is starved.
-    async fn acquire(&self) -> Result<Option<Q::Granted>, Error> {
+    async fn acquire(&self) -> Result<Option<Q::Holds>, Error> {
         let granted = self.ask_or_wait().await?;
         if let Some(granted) = granted.as_ref().filter(|_| !self.question.recurs()) {
             Q::has_acquired(self, granted);
@@ -186,7 +187,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
     }
 
     /// Futures that are large are boxed, so that those of parked calls stay small.
-    async fn ask_or_wait(&self) -> Result<Option<Q::Granted>, Error> {
+    async fn ask_or_wait(&self) -> Result<Option<Q::Holds>, Error> {
         let Self { engine, begun, .. } = *self;
         let process = &engine.process;
         if let Some(granted) = Q::join_readers(self, self.question.recurs()) {
@@ -229,7 +230,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
     }
 
     /// The hold that a try got which was made at `asked_at`, outside of the queue.
-    fn granted_outside(&self, tried: Tried<Q::Granted>, asked_at: Instant) -> Option<Q::Granted> {
+    fn granted_outside(&self, tried: Tried<Q::Holds>, asked_at: Instant) -> Option<Q::Holds> {
         let handles = self.question.handles();
         let (granted, about) = match tried {
             Tried::Granted(granted) => (Some(granted), handles),
@@ -265,7 +266,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
         waiting: &mut Enqueued<'a>,
         mut limits: WaitLimits,
         mut trouble: Option<Error>,
-    ) -> Result<Option<Q::Granted>, Error> {
+    ) -> Result<Option<Q::Holds>, Error> {
         loop {
             match waiting.next(&limits).await {
                 // The waiter could not run in time: its runtime was blocked, or its caller did not
@@ -321,11 +322,11 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
     /// What became of a try of a waiter: the result of the call, or `None` if it goes on waiting.
     fn process_answer(
         &self,
-        tried: Option<Result<Tried<Q::Granted>, Error>>,
+        tried: Option<Result<Tried<Q::Holds>, Error>>,
         asked_at: Instant,
         waiting: &mut Enqueued<'a>,
         trouble: &mut Option<Error>,
-    ) -> Option<Result<Option<Q::Granted>, Error>> {
+    ) -> Option<Result<Option<Q::Holds>, Error>> {
         let asks_for = self.question.asks_for();
         let asked = &self.question.handles()[asks_for];
         match tried {
@@ -389,7 +390,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
         asked_at: Instant,
         gives_up_at: Option<Instant>,
         ticket: Option<Ticket>,
-    ) -> impl Future<Output = Option<Result<Tried<Q::Granted>, Error>>> {
+    ) -> impl Future<Output = Option<Result<Tried<Q::Holds>, Error>>> {
         let tried = Box::pin(Q::try_once(self, asked_at, gives_up_at, ticket));
         answer_by(self.until_answer(gives_up_at), tried)
     }

@@ -274,7 +274,7 @@ impl Acquisition<'_, All<'_>> {
 }
 
 impl Question for All<'_> {
-    type Granted = Vec<AcquiredHold>;
+    type Holds = Vec<AcquiredHold>;
 
     fn handles(&self) -> &[Arc<Handle>] {
         self.handles

@@ -21,7 +21,7 @@ use super::{Acquisition, One, Question, Tried};
 const LONGEST_SHARE: Duration = Duration::from_secs(1);
 
 impl Question for One<'_> {
-    type Granted = Held;
+    type Holds = Held;
 
     fn handles(&self) -> &[Arc<Handle>] {
         std::slice::from_ref(self.handle)

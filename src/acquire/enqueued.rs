@@ -32,7 +32,7 @@ impl<Q: Question> Acquisition<'_, Q> {
         &self,
         waiting: &Enqueued<'_>,
         asked_at: Instant,
-    ) -> impl Future<Output = Option<Option<Result<Tried<Q::Granted>, Error>>>> {
+    ) -> impl Future<Output = Option<Option<Result<Tried<Q::Holds>, Error>>>> {
         // Boxed, because few calls nest while they wait.
         Box::pin(async move {
             tokio::select! {

@@ -27,7 +27,7 @@ impl<Q: Question> Acquisition<'_, Q> {
     }
 
     /// The call has waited, and this is the result. Counts the call, if it ends with that.
-    pub(super) fn waited(&self, granted: &Result<Option<Q::Granted>, Error>) {
+    pub(super) fn waited(&self, granted: &Result<Option<Q::Holds>, Error>) {
         if !matches!(granted, Ok(None)) || !self.goes_on() {
             self.has_waited();
         }

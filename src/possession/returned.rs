@@ -78,13 +78,13 @@ impl HoldState {
 
     /// The lock is handed off: a caller may have yet to ask what became of the holds that were given back.
     pub(super) fn goes_on_after_returned(&mut self) {
-        let place = self.unconfirmed().len();
+        let earlier = self.unconfirmed().len();
         // Whether it is awaited may change at any moment.
         let before = std::mem::take(&mut self.given_back);
         let before: Vec<_> =
             before.into_iter().map(|one| is_awaited(&one).then_some(one)).collect();
         let is_left = |many: u32| {
-            let asked = before.iter().take((many as usize).saturating_sub(place));
+            let asked = before.iter().take((many as usize).saturating_sub(earlier));
             many - asked.filter(|one| one.is_none()).count() as u32
         };
         self.asked = is_left(self.asked);

@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::possession::Possession;
 use crate::protocol::{Names, QueueEntry};
-use crate::transport::{Router, Server};
+use crate::transport::{Router, ServerEpoch};
 
 use super::Handoffs;
 
@@ -20,7 +20,7 @@ impl Handoffs {
         &self,
         possession: &Possession,
         receivers: Option<u32>,
-        server: Option<Server>,
+        server: Option<ServerEpoch>,
         router: &Router,
     ) {
         self.note_release(possession, server, router);
@@ -33,7 +33,7 @@ impl Handoffs {
     pub(crate) fn note_release(
         &self,
         possession: &Possession,
-        server: Option<Server>,
+        server: Option<ServerEpoch>,
         router: &Router,
     ) {
         let Some(server) = server else { return };

@@ -16,11 +16,11 @@ use crate::clock;
 use crate::error::Error;
 use crate::host::here;
 
-/// The round trips to find the servers: TCP, TLS, `HELLO`, and three requests to a node. Each may take as long as the
+/// The round trips to find the servers: TCP, two of TLS, `HELLO`, and three requests to a node. Each may take as long as the
 /// command timeout.
 const FIND_ROUND_TRIPS: u32 = 7;
 
-/// The round trips until a connection is ready: TCP, TLS, `HELLO`, and two more. Each may take as long as the command
+/// The round trips until a connection is ready: TCP, two of TLS, `HELLO`, and two more. Each may take as long as the command
 /// timeout.
 const DIAL_ROUND_TRIPS: u32 = 6;
 

@@ -155,15 +155,8 @@ impl Handoffs {
             let left = possession.holds.lock().left(asked);
             let prolong = possession.holds.lock().prolong(&self.config, block, asked);
             let Some(prolong) = prolong else {
-                let asked_for = tries.unanswered.map_or(0, |(_, many)| many);
-                let confirms = possession.lose_what_was_asked_for(clock::now());
-                for (number, confirm) in confirms.into_iter().enumerate() {
-                    let is_untold = number < asked_for;
-                    let _ = confirm.send(if is_untold {
-                        Err(gone_when_asked_again())
-                    } else {
-                        Ok(false)
-                    });
+                for confirm in possession.lose_what_was_asked_for(clock::now()) {
+                    let _ = confirm.send(Ok(false));
                 }
                 break true;
             };

@@ -131,10 +131,16 @@ impl<'a> Unlock<'a> {
     async fn confirmed(&self, confirmation: Confirmation) -> Result<bool, Error> {
         spans::handed_off();
         let answer = clock::timeout_at(self.session.call.deadline, confirmation).await;
-        answer.ok().and_then(Result::ok).unwrap_or_else(|| {
+        let executed = answer.ok().and_then(Result::ok).unwrap_or_else(|| {
             let message = "no answer for a hand-off";
             Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, message))
-        })
+        })?;
+        // Other holds may be lost by the same finding, and this one not be: a request that was not answered is about it.
+        let AcquiredHold { possession, validity, .. } = self.granted;
+        if !executed && possession.holds.lock().is_untold(validity) {
+            return Err(gone_when_asked_again());
+        }
+        Ok(executed)
     }
 
     /// Has Redis release the lock, if no waiter of this client takes it after all.

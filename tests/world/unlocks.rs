@@ -265,3 +265,36 @@ fn an_unlock_fails_if_a_renewal_finds_the_lock_gone_beside_the_hand_off() {
         });
     }
 }
+
+/// The first of two hand-offs is not answered, and the request after that is about both. A renewal finds out that the key is
+/// gone, which an operator deleted before the second call gave its hold back.
+#[test]
+fn an_unlock_fails_if_a_renewal_finds_the_lock_gone_beside_the_second_of_two_hand_offs() {
+    let (name, away) = ("gone", ms(20));
+    for moment in (20..1_400).step_by(20).map(ms) {
+        play(0, async |scene| {
+            let options = LockClient::builder().watchdog_timeout(LEASE);
+            let (machine, client) = scene.client(away, options).await;
+            let [first, second, third] = [(); 3].map(|()| client.lock(name));
+            let begun = Instant::now();
+            let guard = first.lock().await.expect("the lock");
+            let next = machine.spawn(async move { second.lock().await });
+            sleep(ms(1)).await;
+            let last = machine.spawn(async move { third.lock().await });
+            for _ in 0..4 {
+                scene.trap_script(&machine, &scripts::prolong(), Fate::HeldFor(ms(10_000)));
+            }
+            sleep_until(begun + moment).await;
+            let first = machine.spawn(guard.unlock());
+            let guard = next.await.expect("no panic").expect("a hand-off");
+            sleep(ms(300)).await;
+            scene.ask::<()>(&["DEL", name]);
+            let second = machine.spawn(guard.unlock());
+            let guard = last.await.expect("no panic").expect("a hand-off");
+            guard.lost().await;
+            let _ = first.await.expect("no panic");
+            let unlocked = second.await.expect("no panic");
+            assert!(unlocked.is_err(), "{moment:?}");
+        });
+    }
+}

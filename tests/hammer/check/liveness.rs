@@ -7,7 +7,7 @@
 //! free for a reader if nobody writes or waits to write. Who waits for several locks together waits while they
 //! all are free.
 
-use crate::check::orphans::surely_over;
+use crate::check::orphans::{clock_jumped, surely_over};
 use crate::check::several::STEP;
 use crate::history::{Forced, LONGEST_LEASE};
 use crate::prelude::*;
@@ -48,7 +48,7 @@ pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
         }
         if Names::kind(key) == Kind::ReadWrite {
             let (readers, mut taken): (Vec<_>, Vec<_>) = taken.into_iter().partition(Taken::reads);
-            keep_beside_readers(&mut taken, readers, history);
+            keep_beside_readers(&mut taken, readers, history, calm);
             taken.extend(calls.iter().filter_map(|call| waits_to_write(call, history, calm)));
             taken.sort_by_key(|taken| taken.from);
             for (before, to) in free(&taken, prompt) {
@@ -114,14 +114,19 @@ fn free<'a>(taken: &'a [Taken<'a>], prompt: u64) -> Vec<(&'a Taken<'a>, u64)> {
 
 /// Beside a reader of its handle, the lock is one to write until the write is given back: a server knows one lease of
 /// a lock, which is the longer one of the two.
-fn keep_beside_readers(writers: &mut [Taken<'_>], readers: Vec<Taken<'_>>, history: &History) {
+fn keep_beside_readers(
+    writers: &mut [Taken<'_>],
+    readers: Vec<Taken<'_>>,
+    history: &History,
+    calm: &Calm,
+) {
     let mut own: HashMap<_, Vec<Taken<'_>>> = HashMap::new();
     for reader in readers {
         own.entry(reader.by.map(|call| call.handle)).or_default().push(reader);
     }
     for writer in writers {
         let Some(call) = writer.by.filter(|call| call.is_granted()) else { continue };
-        let given_back = given_back(call, history);
+        let given_back = given_back(call, history, calm);
         for reader in own.get(&Some(call.handle)).into_iter().flatten() {
             // They are in order.
             if (reader.from..reader.to).contains(&writer.to) {
@@ -162,7 +167,7 @@ pub(crate) fn taken<'a>(call: &'a Acquire, history: &History, calm: &Calm) -> Op
         };
         return Some(Taken { from, to: dead + time, by });
     }
-    let mut to = given_back(call, history);
+    let mut to = given_back(call, history, calm);
     if !call.watched {
         to = to.min(call.ret.saturating_add(call.lease));
     }
@@ -175,18 +180,26 @@ pub(crate) fn taken<'a>(call: &'a Acquire, history: &History, calm: &Calm) -> Op
 }
 
 /// When a hold was given back, or freed by force: who does that tells those who wait for it.
-fn given_back(call: &Acquire, history: &History) -> u64 {
-    let to = call.release.map_or(NEVER, |release| release.ret);
+fn given_back(call: &Acquire, history: &History, calm: &Calm) -> u64 {
+    let to = call.release.map_or(NEVER, |release| {
+        let confirmed = matches!(release.outcome, Outcome::Done | Outcome::Lost);
+        let over = calm.after(release.ret, history.bounds.prompt);
+        // By a clock that was set forward the lease had ended, and there was nothing to release.
+        let waits = !confirmed && clock_jumped(history, usize::from(call.id.0), call.inv, over);
+        release.ret + if waits { call.lease } else { 0 }
+    });
     let freed = |forced: &&Forced| {
         forced.key == call.key && forced.freed && call.ret < forced.inv && forced.ret < to
     };
     history.forced.iter().filter(freed).map(|forced| forced.ret).min().unwrap_or(to)
 }
 
-/// Since when a call for several locks may have some of them in its hand: by its own clock, which may be set forward.
+/// Since when a call for several locks may have some of them in its hand: by its own clock, which may be fast, or set
+/// forward.
 pub(crate) fn takes_one_by_one(call: &Acquire, history: &History) -> Option<u64> {
     let jumps = history.processes[usize::from(call.id.0)].jumps.iter().copied();
-    let since = jumps.filter(|jump| *jump >= call.inv).fold(call.inv + STEP, u64::min);
+    let step = STEP - STEP * history.bounds.permille / 1000;
+    let since = jumps.filter(|jump| *jump >= call.inv).fold(call.inv + step, u64::min);
     (call.set != 0 && call.ret > since).then_some(since)
 }
 
@@ -314,6 +327,17 @@ pub(crate) mod trials {
         // Both sides are over, the write was given back, or another handle reads.
         assert_eq!([found(1_300, None, 1), found(1_900, Some(1_300), 1)], [2, 1]);
         assert_eq!(found(1_900, None, 2), 1);
+    }
+
+    pub(crate) fn what_is_dropped_before_its_clock_is_set_forward_ends_with_its_lease() {
+        let found = |outcome, jump: u64| {
+            let hold = held(0, 10).renewed_by_a_watchdog().until(500, 501).told(outcome);
+            let mut history = history(vec![hold, waiting(20, 1_400)]);
+            history.processes[0].jumps = vec![jump * MS];
+            check(&history, &Calm::default()).len()
+        };
+        assert_eq!([found(Outcome::Open, 502), found(Outcome::Done, 502)], [0, 1]);
+        assert_eq!(found(Outcome::Open, 1_300), 1, "the release had been made by then");
     }
 
     pub(crate) fn an_outage_is_no_time_to_judge() {

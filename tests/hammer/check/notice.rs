@@ -1,6 +1,7 @@
 //! H8 and H9: loss is told in time, for good, and only when it happened.
 
 use crate::check::exclusion::who;
+use crate::check::liveness::takes_one_by_one;
 use crate::history::LONGEST_LEASE;
 use crate::prelude::*;
 
@@ -174,8 +175,14 @@ fn came_from_a_deleted_key(history: &History, hold: &Acquire) -> bool {
     };
     let hands_off_to = |from: &Acquire, to: &Acquire| {
         let waits = to.inv..=to.ret;
-        let fresh = |t: u64| t + LONGEST_LEASE > hold.ret;
-        from.owner.0 == to.owner.0 && ends(from).is_some_and(|t| waits.contains(&t) && fresh(t))
+        let fresh = |t: u64| t.saturating_add(LONGEST_LEASE) > hold.ret;
+        // One that takes its locks one by one gives back what it has when it cannot have all.
+        let on_its_way = || {
+            let since = takes_one_by_one(from, history);
+            since.is_some_and(|since| since <= to.ret && to.inv <= from.ret && fresh(from.ret))
+        };
+        let at_its_end = ends(from).is_some_and(|t| waits.contains(&t) && fresh(t));
+        from.owner.0 == to.owner.0 && (at_its_end || on_its_way())
     };
     let of_key = |call: &&Acquire| call.key == hold.key && call.id != hold.id;
     let mut others: Vec<&Acquire> = history.acquires.iter().filter(of_key).collect();
@@ -193,7 +200,7 @@ fn came_from_a_deleted_key(history: &History, hold: &Acquire) -> bool {
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{KEY, deleted, freed, held, history};
+    use crate::check::sample::{KEY, asked, deleted, freed, held, history};
 
     pub(crate) fn a_late_notice_is_found_unless_the_process_stood_still() {
         let at_the_deadline = history(vec![held(0, 10).lost_at(1011)]);
@@ -294,6 +301,20 @@ pub(crate) mod trials {
         let mut history = calls([0, 0, 0]);
         history.forced.clear();
         assert_eq!(not_false(&history).len(), 1);
+    }
+
+    pub(crate) fn a_lock_handed_off_by_one_who_waits_for_more_is_lost_for_a_reason() {
+        // The first waits for several locks, takes this one, whose key is deleted at 400, and gives it back at 505.
+        let found = |waits_for: u8, until: u64| {
+            let several = asked(0, 10).ended(Outcome::Busy, until);
+            let several = Acquire { set: waits_for, ..several };
+            let mut second = held(0, 506).until(510, 520).told(Outcome::Lost);
+            second.inv = 450 * MS;
+            let mut history = history(vec![several, second]);
+            history.forced = vec![freed(KEY, 400, 401)];
+            not_false(&history).len()
+        };
+        assert_eq!([found(0b101, 900), found(0b101, 440), found(0, 900)], [0, 1, 1]);
     }
 
     pub(crate) fn who_goes_on_believing_in_a_deleted_key_is_found() {

@@ -41,7 +41,7 @@ pub(crate) fn surely_over(acquire: &Acquire, history: &History, calm: &Calm) -> 
     }
 }
 
-fn clock_jumped(history: &History, process: usize, from: u64, to: u64) -> bool {
+pub(crate) fn clock_jumped(history: &History, process: usize, from: u64, to: u64) -> bool {
     history.processes[process].jumps.iter().any(|jump| (from..=to).contains(jump))
 }
 

@@ -162,6 +162,11 @@ pub(crate) mod trials {
         forward.samples = vec![seen(one, 50, 1)];
         forward.processes[0].jumps = vec![40 * MS];
         assert_eq!(check(&forward), [], "by its clock it has waited for long");
+        let mut fast = history(calls.to_vec());
+        fast.samples = vec![seen(one, 10 + STEP / MS - 1, 1)];
+        assert_eq!(check(&fast).len(), 1);
+        fast.bounds.permille = 8;
+        assert_eq!(check(&fast), [], "by its clock it has waited for a step");
         // Another call of its client may have it.
         let mut history = history(calls.to_vec());
         let single = Acquire { key: 0, owner: (one.owner.0, 9), ..held(0, 5) };

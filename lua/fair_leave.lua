@@ -4,6 +4,9 @@
 --
 -- Replies  +GONE  it had no entry, or has it for another waiter
 --          +OK    the entry is gone; if the lock is free, the next client has its turn
+--          an     array: the same, and a release has granted the client the lock, which has it
+--                 still; its message may not have come. What PTTL says of that, with the owner,
+--                 in an array, and the microseconds of the server's clock
 --
 -- If the client was the first in the queue of a lock that is held, the next one asks: it learns that
 -- it is the first, and that the holder may not tell it when it releases the lock.
@@ -24,12 +27,13 @@ local had_entry = drop(client)
 if redis.call('HGET', waiting, 'notified') == client then
   redis.call('HDEL', waiting, 'notified')
 end
-if not had_entry then
-  return redis.status_reply('GONE')
-end
-if redis.call('EXISTS', lock) == 0 then
+if had_entry and redis.call('EXISTS', lock) == 0 then
   give_turn(now_us())
-elseif was_first then
+elseif had_entry and was_first then
   tell_end(0)
 end
-return redis.status_reply('OK')
+local holder = holder_of(lock)
+if holder and string.find(holder, client .. ':-', 1, true) == 1 then
+  return {{redis.call('PTTL', lock), holder}, now_us()}
+end
+return redis.status_reply(had_entry and 'OK' or 'GONE')

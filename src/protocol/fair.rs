@@ -9,11 +9,11 @@ use crate::config::QUEUE_TERM;
 use crate::error::Error;
 use crate::transport::{Answer, Channels, Request};
 
-use super::replies::{loss_of, unexpected};
+use super::replies::{loss_of, refusal, unexpected};
 use super::scripts::{SCRIPTS, frees};
 use super::{
-    Acquired, Call, Names, OldestForeignWaiter, ServerClock, count_listeners, evalsha, millis,
-    publish,
+    Acquired, Call, Grant, Names, OldestForeignWaiter, ServerClock, count_listeners, evalsha,
+    millis, publish,
 };
 
 /// What a request says of this client in the queue of a lock.
@@ -174,21 +174,29 @@ impl<'a> Call<'a> {
         Request { rebuild: Some(Box::new(rebuild)), publishes_on, ..request }
     }
 
-    /// Gives this client's entry in the queue up. `last` is the ticket of the last waiter that has left.
+    /// Gives this client's entry in the queue up. `last` is the ticket of the last waiter that has left. Returns the
+    /// grant that Redis has made to this client before, if it has the lock still: its message may be on its way.
     pub(crate) async fn leave_queue(
         &mut self,
         names: &Names,
         grace: Duration,
         last: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<Grant>, Error> {
         let entry = QueueEntry { ticket: last, ..QueueEntry::none(grace) };
         let script = if names.is_read_write() { &SCRIPTS.rw_leave } else { &SCRIPTS.fair_leave };
         let mut request = self.queue_request(script, names, entry, None, |_| {});
-        match self.router.call(&mut self.connection, &mut request).await?.value {
-            Value::Okay => Ok(()),
-            other if loss_of(&other).is_some() => Ok(()),
-            other => Err(unexpected("fair_leave", &other)),
+        let Answer { value, sent, .. } =
+            self.router.call(&mut self.connection, &mut request).await?;
+        if value == Value::Okay || loss_of(&value).is_some() {
+            return Ok(None);
         }
+        if let Value::Array(parts) = &value
+            && let [granted, said] = &**parts
+            && let Some((left, owner)) = refusal(granted)
+        {
+            return Ok(Grant::of_refusal(names, &owner, left, sent, sent, clock_of(said, sent)));
+        }
+        Err(unexpected("fair_leave", &value))
     }
 
     /// Keeps this client's entries in the queues of these locks. In a cluster they are all in one

@@ -90,8 +90,8 @@ async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job
         }
         Job::Granted(grant) => pass_on(grant, &router, &handoffs).await,
         Job::LeaveQueue(names, behind) => {
-            handoffs.waiters.leave_queue(&names, behind, &router, &handoffs.config).await;
-            Vec::new()
+            let leaves = handoffs.waiters.leave_queue(&names, behind, &router, &handoffs.config);
+            leaves.await.into_iter().map(Job::Granted).collect()
         }
         Job::Drain(_) => Vec::new(),
     }

@@ -131,27 +131,29 @@ impl Waiters {
 
     /// Gives up the client's entry in a queue that Redis keeps, when its last waiter has gone: tries until Redis
     /// has answered, or the entry has ended by itself. The last waiter's requests were about the possession
-    /// `behind`.
+    /// `behind`. Returns the grants of which Redis says then that this client has them: their messages may be on
+    /// their way.
     pub(crate) async fn leave_queue(
         &self,
         names: &Names,
         behind: Option<Arc<Possession>>,
         router: &Router,
         config: &Config,
-    ) {
+    ) -> Vec<Grant> {
         let give_up = clock::now() + QUEUE_TERM;
         // Behind its last request and the release that undoes it: that one would take the entry again.
         if let Some(possession) = behind {
             drop(clock::timeout_at(give_up, possession.permit()).await);
         }
         let begun = clock::now();
-        self.give_entry_up(names, router, config, give_up).await;
+        let mut granted = Vec::from_iter(self.give_entry_up(names, router, config, give_up).await);
         if self.queues.lock().is_asked_for_still(names) {
             // A request that was sent before this one takes about as long.
             let answer_timeout = (4 * (clock::now() - begun)).min(config.fair_grace);
             drop(clock::timeout(answer_timeout, self.requests_end(names)).await);
-            self.give_entry_up(names, router, config, give_up).await;
+            granted.extend(self.give_entry_up(names, router, config, give_up).await);
         }
+        granted
     }
 
     async fn give_entry_up(
@@ -160,20 +162,20 @@ impl Waiters {
         router: &Router,
         config: &Config,
         give_up: Instant,
-    ) {
+    ) -> Option<Grant> {
         let mut backoff = Backoff::in_background();
         loop {
             // Another waiter may have come and asked. Then its entry is there instead.
-            let Some(last) = self.queues.lock().last_to_leave(names) else { return };
+            let last = self.queues.lock().last_to_leave(names)?;
             let mut call = Call::new(router, clock::now() + config.command_timeout);
             match call.leave_queue(names, config.fair_grace, last).await {
-                Ok(()) => return,
+                Ok(granted) => return granted,
                 Err(error) => tracing::debug!(
                     name = %names.key(), error = format_args!("{error:#}"), "could not leave a queue"
                 ),
             }
             if clock::now() >= give_up {
-                return;
+                return None;
             }
             clock::sleep(backoff.next()).await;
         }

@@ -16,12 +16,12 @@
 //! 3. **One handle is inside at a time**, and all live guards are its own.
 //! 4. A possession that is lost, or that Redis has released, never comes back.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::error::Loss;
 use crate::lease::{Lease, Validity, valid_until};
@@ -66,6 +66,8 @@ pub(crate) struct Possession {
     registry: Option<Arc<Possessions>>,
     /// A [`Permit`] is held during a session with Redis (invariant 1).
     permit: Semaphore,
+    /// Where calls wait for the permit, if one has had to.
+    freed: OnceLock<Box<Notify>>,
     /// The task that got the first hold of the handle inside; zero for none, such as what `block_on` runs.
     pub(crate) first_task: AtomicU32,
     pub(crate) holds: Mutex<HoldState>,
@@ -78,6 +80,7 @@ impl Possession {
             id,
             registry: None,
             permit: Semaphore::new(1),
+            freed: OnceLock::new(),
             first_task: AtomicU32::new(0),
             holds: Mutex::default(),
         }
@@ -186,7 +189,7 @@ pub(crate) struct HoldState {
     /// The lease that Redis was asked for last, in milliseconds, and until when that lasts at least.
     lease: u64,
     until: Option<Instant>,
-    /// The first hold of the handle inside has a default lease.
+    /// The first hold of the handle inside has a default lease, and Redis was asked for no other one.
     is_default: bool,
     /// How often Redis was asked for a lease that is shorter than before and than a default one: the answer to a renewal
     /// from before says nothing of that.

@@ -1,18 +1,39 @@
 //! Which task may talk to Redis for a possession.
+//!
+//! A call may never be polled again. So the permit goes to no call by itself: a call takes it when it is polled, and
+//! until then the client's thread can have it, which releases what another guard gives back.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use super::Possession;
 
-/// The right to talk to Redis for one possession. On drop it goes to the next task that waits.
+/// The right to talk to Redis for one possession. On drop it goes to the client's thread, if that waits; else the first
+/// call that waits can take it.
 pub(crate) struct Permit(Arc<Possession>);
 
 impl Possession {
-    /// Waits for the permit. First come, first served.
+    /// Waits for the permit, in the client's thread. First come, first served.
     pub(crate) async fn permit(self: &Arc<Self>) -> Permit {
         let permit = self.permit.acquire().await.expect("BUG: a permit was closed");
         permit.forget();
         Permit(self.clone())
+    }
+
+    /// Waits for the permit, in a call.
+    pub(crate) async fn permit_of_call(self: &Arc<Self>) -> Permit {
+        let freed = self.freed.get_or_init(Box::default);
+        loop {
+            let mut freed = pin!(freed.notified());
+            freed.as_mut().enable();
+            // Whoever drops the permit from here on notifies, or else this finds it.
+            fence(Ordering::SeqCst);
+            if let Some(permit) = self.try_permit() {
+                return permit;
+            }
+            freed.await;
+        }
     }
 
     /// The permit, if it is free.
@@ -39,6 +60,10 @@ impl Possession {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.0.permit.add_permits(1);
+        fence(Ordering::SeqCst);
+        if let Some(freed) = self.0.freed.get() {
+            freed.notify_one();
+        }
         self.0.changed();
     }
 }

@@ -46,7 +46,8 @@ impl<'a> PossessionSession<'a> {
         if self.permit.is_some() {
             return Ok(now);
         }
-        let permit = Box::pin(clock::timeout_at(self.call.deadline, self.possession.permit()));
+        let permit = self.possession.permit_of_call();
+        let permit = Box::pin(clock::timeout_at(self.call.deadline, permit));
         let Ok(permit) = permit.await else {
             let message = "an earlier request of this handle is still unanswered";
             return Err(Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message));

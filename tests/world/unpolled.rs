@@ -208,3 +208,29 @@ fn the_next_call_looks_when_the_key_ends_that_was_handed_to_a_call_that_is_not_p
         });
     }
 }
+
+/// It waits for the answer to another request of its handle, and is not polled when that has come.
+#[test]
+fn a_release_waits_for_no_call_that_waits_for_another_request_and_is_not_polled() {
+    for away in [ms(2), ms(100)] {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let (near, other) = scene.client(ms(2), LockClient::builder()).await;
+            let lock = Arc::new(client.lock(NAME));
+            let guard = machine.run(lock_for(lock.clone(), None)).await.expect("the lock");
+            let next = waiting_for(&near, other.lock(NAME));
+            wait_until("it is parked", MINUTE, || scene.subscribers(NAME) == 1).await;
+            let mut extends = task::spawn(machine.run(guard.extend(MINUTE)));
+            assert!(extends.poll().is_pending());
+            let mut late = task::spawn(machine.run(lock_for(lock, None)).boxed());
+            assert!(late.poll().is_pending());
+            extends.await.expect("an answer");
+            let given_back = Instant::now();
+            drop(guard);
+            let (guard, came) = next.await.expect("no panic");
+            let took = came.saturating_duration_since(given_back);
+            assert!(took <= away + ms(20), "{away:?}: {took:?}");
+            guard.unlock().await.expect("a release");
+        });
+    }
+}

@@ -56,6 +56,8 @@ pub(crate) enum Acquired {
         /// The remaining lease of that owner; `None` if the key has no TTL.
         remaining: Option<Duration>,
         holder: Box<str>,
+        /// The request was sent twice, and Redis may have executed it the first time.
+        repeated: bool,
     },
     /// The outer holds, on which a nested one was to stand, no longer exist.
     Gone(Loss),

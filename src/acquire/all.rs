@@ -239,7 +239,7 @@ impl Acquisition<'_, All<'_>> {
     ) -> Result<Option<Tried<Vec<AcquiredHold>>>, Error> {
         let handle = &self.question.handles[of];
         let loss = match refused {
-            Acquired::Refused { remaining, holder } => {
+            Acquired::Refused { remaining, holder, .. } => {
                 if self.reclaim(&handle.names, &holder, deadline).await {
                     return Ok(None);
                 }

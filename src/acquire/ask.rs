@@ -196,8 +196,11 @@ impl Acquisition<'_, One<'_>> {
                 return Ok(Some(Tried::Granted(granted)));
             }
             Acquired::Gone(loss) => loss,
-            Acquired::Refused { remaining, holder } if handle.kind.is_shared() => {
-                possession.holds.lock().not_executed(ask);
+            Acquired::Refused { remaining, holder, repeated } if handle.kind.is_shared() => {
+                // Its lease may be there, if Redis executed it when it was sent first.
+                if !repeated {
+                    possession.holds.lock().not_executed(ask);
+                }
                 return Ok(Some(Tried::Refused { of: 0, remaining, holder }));
             }
             Acquired::Refused { .. } => Loss::TakenOver,
@@ -236,7 +239,7 @@ impl Acquisition<'_, One<'_>> {
                     self.entered(handle, session.possession(), false);
                     return Ok(Some(Tried::Granted(granted)));
                 }
-                Acquired::Refused { remaining, holder } => {
+                Acquired::Refused { remaining, holder, .. } => {
                     self.take_own_grant(&handle.names, &holder, remaining, came, sent, clock);
                     let deadline = session.call.deadline;
                     if reclaimed || !self.reclaim(&handle.names, &holder, deadline).await {

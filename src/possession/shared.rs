@@ -100,10 +100,11 @@ impl HoldState {
         }
     }
 
-    /// A reader is about to ask Redis for that lease, for all of them: Redis may keep the lock for it whether or not
-    /// the reader ever has an answer. Then a release is pending that makes it shorter (invariant 3).
+    /// A holder is about to ask Redis for that lease: Redis may keep the lock for it, answered or not. So the next
+    /// holder tells Redis of its own; of readers, a release is pending that makes the lease shorter (invariant 3).
     pub(crate) fn asks_for_lease(&mut self, lease: Lease, requested: Duration, now: Instant) {
         self.has_lease(lease);
+        self.is_default &= lease == Lease::Watchdog;
         if self.shared.as_ref().is_some_and(|shared| shared.uneven) {
             self.rare().kept_until = self.kept_until().max(Some(valid_until(now, requested)));
         }

@@ -36,18 +36,20 @@ pub(super) fn acquired(answer: Answer, tokens: u32) -> Result<(Acquired, Instant
         }
         other => match loss_of(other) {
             Some(loss) => Acquired::Gone(loss),
-            None => refused(other, answer.asking)?,
+            None => refused(&answer)?,
         },
     };
     Ok((acquired, answer.sent))
 }
 
-fn refused(reply: &Value, asking: bool) -> Result<Acquired, Error> {
+fn refused(answer: &Answer) -> Result<Acquired, Error> {
+    let reply = &answer.value;
     let (remaining, holder) = refusal(reply).ok_or_else(|| unexpected("acquire", reply))?;
     // The message of a release there may not reach a client that listens here.
     let shortened =
         || remaining.unwrap_or(MAX_TRUST_WHILE_MIGRATING).min(MAX_TRUST_WHILE_MIGRATING);
-    Ok(Acquired::Refused { remaining: asking.then(shortened).or(remaining), holder })
+    let remaining = answer.asking.then(shortened).or(remaining);
+    Ok(Acquired::Refused { remaining, holder, repeated: answer.repeated })
 }
 
 /// The answer to a renewal of `many` locks.

@@ -156,7 +156,7 @@ impl Both<'_> {
                         let round = |lease: Duration| u64::try_from(lease.as_millis()).unwrap();
                         let round = |lease| round(lease).next_multiple_of(LONG);
                         let remaining = remaining.map(|lease| Duration::from_millis(round(lease)));
-                        Acquired::Refused { remaining, holder }
+                        Acquired::Refused { remaining, holder, repeated: false }
                     }
                 };
                 assert_eq!(reply, self.naive.acquire(OWNERS[owner], lease, count, 0));

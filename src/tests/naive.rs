@@ -48,7 +48,7 @@ impl Naive {
             Some(held) if *held.owner != *owner => {
                 let remaining = held.ends.map(|ends| ends - now);
                 let remaining = remaining.map(std::time::Duration::from_millis);
-                Acquired::Refused { remaining, holder: held.owner.clone() }
+                Acquired::Refused { remaining, holder: held.owner.clone(), repeated: false }
             }
             Some(held) => {
                 held.count = count;

@@ -350,3 +350,26 @@ async fn a_release_is_tried_for_as_long_as_redis_keeps_the_lease_of_an_earlier_h
         assert!(redis.holders("late").is_empty(), "{waits:?}: Redis has it for a minute");
     }
 }
+
+/// Redis has executed it, and its caller never heard that.
+#[test]
+fn an_extension_that_was_dropped_leaves_no_longer_lease_to_the_next_holder() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    for away in DISTANCES {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let guard = machine.run(client.lock(NAME).lock()).await.expect("the lock");
+            let next = park(&machine, client.lock(NAME), away).await;
+            let mut extends = task::spawn(machine.run(guard.extend(HOUR)));
+            assert!(extends.poll().is_pending());
+            wait_until("Redis has executed it", MINUTE, || scene.pttl(NAME) > 3_000_000).await;
+            drop(extends);
+            drop(guard);
+            let (guard, _) = next.await.expect("no panic");
+            sleep(4 * away + ms(10)).await;
+            let left = scene.pttl(NAME);
+            assert!(left <= 30_000, "{away:?}: {left}");
+            guard.unlock().await.expect("a release");
+        });
+    }
+}

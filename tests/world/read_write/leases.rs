@@ -173,3 +173,35 @@ fn a_request_of_a_reader_that_is_dropped_leaves_no_longer_lease_to_the_others() 
         });
     }
 }
+
+/// Redis has executed it, and refuses it when it is sent again: by then Redis knows of a writer that came before it.
+#[test]
+fn a_request_of_a_reader_that_is_refused_in_the_end_leaves_no_longer_lease_to_the_others() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    const AWAY: Duration = ms(20);
+    play(0, async |scene| {
+        let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
+        let (far, writes) = scene.client(AWAY, LockClient::builder()).await;
+        let lock = || client.read_write_lock("config");
+        let (stays, leaves) = (lock().read().await.unwrap(), lock().read().await.unwrap());
+        // The next one asks Redis.
+        sleep(ms(1_100)).await;
+        let asks = scripts::texts::text("rw_acquire", str::to_owned);
+        scene.trap_script(&far, &asks, Fate::Lost);
+        scene.trap_script(&machine, &asks, Fate::AnswerLost);
+        let lock = writes.read_write_lock("config");
+        let writer = far.spawn(async move { lock.write().await });
+        sleep(AWAY).await;
+        let next = client.read_write_lock("config");
+        let reads = machine.spawn(async move { next.try_read(ms(400), HOUR).await });
+        wait_until("Redis has executed it", MINUTE, || scene.pttl("config") > 3_000_000).await;
+        let refused = reads.await.expect("no panic").expect("an answer");
+        assert!(refused.is_none(), "a writer was before it when it asked again");
+        leaves.unlock().await.expect("a release");
+        for key in scene.keys() {
+            assert!(scene.pttl(&key) <= 30_000, "{key}: {}", scene.pttl(&key));
+        }
+        stays.unlock().await.expect("a release");
+        writer.await.expect("no panic").expect("to write").unlock().await.expect("a release");
+    });
+}

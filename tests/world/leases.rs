@@ -4,6 +4,7 @@
 //! W7: whoever waits had counted on the longer lease. It looks again when the new one ends, and is told
 //! of nothing then, because a lease that ends by itself is told to nobody.
 
+use redlatch::Lease;
 use redlatch::kind::LockKind;
 use tokio_test::task;
 
@@ -370,6 +371,26 @@ fn an_extension_that_was_dropped_leaves_no_longer_lease_to_the_next_holder() {
             let left = scene.pttl(NAME);
             assert!(left <= 30_000, "{away:?}: {left}");
             guard.unlock().await.expect("a release");
+        });
+    }
+}
+
+/// Nothing renews it any more, and no answer says that it has ended.
+#[test]
+fn a_loss_is_told_at_the_deadline() {
+    for lease in [Lease::Watchdog, Lease::Fixed(ms(2_500))] {
+        play(0, async |scene| {
+            let options = LockClient::builder().watchdog_timeout(ms(3_000));
+            let (machine, client) = scene.client(ms(2), options).await;
+            let lock = client.lock(NAME);
+            let guard = machine.run(lock.try_lock(ms(100), lease)).await.expect("an answer");
+            let guard = guard.expect("the lock");
+            sleep(ms(1_200)).await;
+            scene.network.stop(scene.server);
+            let deadline = Instant::now() + guard.remaining();
+            machine.run(guard.lost()).await;
+            let late = Instant::now().checked_duration_since(deadline).expect("not before it");
+            assert!(late <= ms(1) && guard.is_lost(), "{lease:?}: {late:?}");
         });
     }
 }

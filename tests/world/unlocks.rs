@@ -3,6 +3,7 @@
 use std::task::Poll;
 
 use futures::FutureExt;
+use redlatch::Loss;
 use redlatch::simulation::Fates;
 use tokio::time::sleep_until;
 use tokio_test::task;
@@ -259,9 +260,12 @@ fn an_unlock_fails_if_a_renewal_finds_the_lock_gone_beside_the_hand_off() {
             scene.ask::<()>(&["DEL", name]);
             scene.trap_script(&machine, &scripts::prolong(), Fate::HeldFor(ms(2_000)));
             sleep_until(begun + moment).await;
-            let unlocked = guard.unlock().await;
-            assert!(unlocked.is_err(), "{moment:?}");
-            drop(next.await);
+            let error = guard.unlock().await.expect_err("an error");
+            let next = next.await.expect("no panic").expect("a hand-off");
+            next.lost().await;
+            let said = (error.kind(), error.outcome());
+            assert_eq!(said, (ErrorKind::Unavailable, Outcome::Unknown), "{moment:?}");
+            assert_eq!(next.loss(), Some(Loss::KeyGone), "{moment:?}: the renewal found it");
         });
     }
 }

@@ -16,12 +16,11 @@
 //! 3. **One handle is inside at a time**, and all live guards are its own.
 //! 4. A possession that is lost, or that Redis has released, never comes back.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore};
 
 use crate::error::Loss;
 use crate::lease::{Lease, Validity, valid_until};
@@ -65,9 +64,9 @@ pub(crate) struct Possession {
     /// Where it is registered.
     registry: Option<Arc<Possessions>>,
     /// A [`Permit`] is held during a session with Redis (invariant 1).
-    permit: Semaphore,
-    /// Where calls wait for the permit, if one has had to.
-    freed: OnceLock<Box<Notify>>,
+    permit_is_taken: AtomicBool,
+    /// If a task has had to wait for it.
+    waits_for_permit: OnceLock<Box<permit::Waits>>,
     /// The task that got the first hold of the handle inside; zero for none, such as what `block_on` runs.
     pub(crate) first_task: AtomicU32,
     pub(crate) holds: Mutex<HoldState>,
@@ -79,8 +78,8 @@ impl Possession {
             names,
             id,
             registry: None,
-            permit: Semaphore::new(1),
-            freed: OnceLock::new(),
+            permit_is_taken: AtomicBool::new(false),
+            waits_for_permit: OnceLock::new(),
             first_task: AtomicU32::new(0),
             holds: Mutex::default(),
         }

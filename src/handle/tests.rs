@@ -284,7 +284,7 @@ struct PossessionSession<'a> {
 impl<'a> PossessionSession<'a> {
     async fn enter(stage: &'a Stage, possession: &'a Arc<Possession>) -> Self {
         let mut session = Self { stage, possession, permit: None, on_its_way: None };
-        session.permit = Some(possession.permit().await);
+        session.permit = Some(possession.permit_of_call().await);
         session
     }
 

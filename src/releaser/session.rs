@@ -42,7 +42,7 @@ impl<'a> PossessionSession<'a> {
     /// Waits for the permit of the possession. Returns the time then, which is `now` if the permit was
     /// free.
     pub(crate) async fn acquire_permit(&mut self, now: Instant) -> Result<Instant, Error> {
-        self.permit = self.possession.try_permit();
+        self.permit = self.possession.try_permit_of_call();
         if self.permit.is_some() {
             return Ok(now);
         }

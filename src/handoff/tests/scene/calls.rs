@@ -100,7 +100,7 @@ struct PossessionSession<'a> {
 impl<'a> PossessionSession<'a> {
     async fn enter(stage: &'a Stage, possession: &'a Arc<Possession>) -> Self {
         let mut session = Self { stage, possession, permit: None, on_its_way: false };
-        session.permit = Some(possession.permit().await);
+        session.permit = Some(possession.permit_of_call().await);
         session
     }
 }
@@ -150,7 +150,7 @@ impl Guard<'_> {
         };
         let mut handed_off = hand_off(None);
         if handed_off.is_none() {
-            session.permit = Some(possession.permit().await);
+            session.permit = Some(possession.permit_of_call().await);
             handed_off = hand_off(session.permit.as_ref());
         }
         let Some(confirmation) = handed_off else { return stage.pay(&possession).await };

@@ -4,8 +4,8 @@
 --
 -- Replies  +GONE  it had no entry, or has it for another waiter
 --          +OK    the entry is gone; if the lock is free, the next client has its turn
---          an     array: the same, and a release has granted the client the lock, which has it
---                 still; its message may not have come. What PTTL says of that, with the owner,
+--          an     array: it has no entry, and has the lock, because it was granted that: the
+--                 message of that may not have come. What PTTL says of the lock, with the owner,
 --                 in an array, and the microseconds of the server's clock
 --
 -- If the client was the first in the queue of a lock that is held, the next one asks: it learns that

@@ -197,7 +197,7 @@ impl Engine {
 
     /// Refuses new calls, and sends waiting ones home.
     fn refuse_calls(&self) {
-        // While a grant that is on its way here still comes: behind that there is an answer.
+        // The answer says what was granted to this client before: that message may come too late.
         for (names, behind) in self.waiters.close() {
             self.releaser.enqueue(Job::LeaveQueue(names, behind));
         }

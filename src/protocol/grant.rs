@@ -10,7 +10,8 @@
 //!    is later than its message came, it is not believed: so it is believed for too long by no more
 //!    than the message was on its way.
 //! 4. A message can get lost. Then Redis refuses this client because of its own grant, and the refusal says
-//!    of the grant what the message would have said.
+//!    of the grant what the message would have said. A client that leaves the queue before the message comes hears the
+//!    same.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};

@@ -8,8 +8,8 @@
 //!    waiter needs a token and none came with the grant, Redis hears of the lease first, and then the waiter has
 //!    the lock.)
 //! 3. What no waiter can take is released at once, and the next client has its turn.
-//! 4. **A grant is passed on once.** A message and several refusals can be about the same one, and only the first of them
-//!    counts: [`KnownGrants`] knows a grant for as long as Redis keeps one that no call takes. A call that takes it may
+//! 4. **A grant is passed on once.** A message, several refusals and the answer to a client that leaves the queue can be
+//!    about the same one, and only the first of them counts: [`KnownGrants`] knows a grant for as long as Redis keeps one that no call takes. A call that takes it may
 //!    keep the lock for longer, so the registry knows it while its possession lives and while its key stays.
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::wait::Waiter;
 
 use super::{BackgroundRelease, Job};
 
-/// The grants of which the client has heard and that may not have ended: a message and several refusals can be
+/// The grants of which the client has heard and that may not have ended: a message and several answers can be
 /// about the same one, and only the first of them counts. None lasts longer than the longest grace.
 #[derive(Default)]
 pub(super) struct KnownGrants {

@@ -303,12 +303,9 @@ impl Handoffs {
         if repeated || failed {
             // It may have been there when the first request came, and have ended since.
             possession.holds.lock().cannot_tell();
+            self.record_failure(possession, prolong.confirms, &gone_when_asked_again());
         }
         self.losses.found_gone(possession, FoundBy::HandOff, loss);
-        // Each caller looks what that says of its own hold.
-        for confirm in possession.holds.lock().take_confirms(prolong.confirms) {
-            let _ = confirm.send(Ok(false));
-        }
     }
 
     /// The request was not answered, or refused: the callers that wait for it hear that.

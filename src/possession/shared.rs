@@ -105,7 +105,7 @@ impl HoldState {
     pub(crate) fn asks_for_lease(&mut self, lease: Lease, requested: Duration, now: Instant) {
         self.has_lease(lease);
         self.is_default &= lease == Lease::Watchdog;
-        if self.shared.as_ref().map_or(lease != Lease::Watchdog, |shared| shared.uneven) {
+        if self.shared.as_ref().is_some_and(|shared| shared.uneven) {
             self.rare().kept_until = self.kept_until().max(Some(valid_until(now, requested)));
         }
     }

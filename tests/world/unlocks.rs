@@ -302,38 +302,3 @@ fn an_unlock_fails_if_a_renewal_finds_the_lock_gone_beside_the_second_of_two_han
         });
     }
 }
-
-/// The first of two hand-offs is not answered, and the request after that, which is about both, finds nothing: an operator
-/// deleted the key before the second call gave its hold back.
-#[test]
-fn an_unlock_knows_that_its_hold_was_lost_whose_request_was_answered() {
-    let (name, away) = ("gone", ms(20));
-    // Both others wait by the first one.
-    for moment in (100..900).step_by(20).map(ms) {
-        play(0, async |scene| {
-            let options = LockClient::builder().watchdog_timeout(LEASE);
-            let (machine, client) = scene.client(away, options).await;
-            let [first, second, third] = [(); 3].map(|()| client.lock(name));
-            let begun = Instant::now();
-            let guard = first.lock().await.expect("the lock");
-            let next = machine.spawn(async move { second.lock().await });
-            sleep(ms(1)).await;
-            let last = machine.spawn(async move { third.lock().await });
-            scene.trap_script(&machine, &scripts::prolong(), Fate::HeldFor(ms(10_000)));
-            sleep_until(begun + moment).await;
-            let first = machine.spawn(guard.unlock());
-            let guard = next.await.expect("no panic").expect("a hand-off");
-            sleep(away).await;
-            scene.ask::<()>(&["DEL", name]);
-            let second = machine.spawn(guard.unlock());
-            let guard = last.await.expect("no panic").expect("a hand-off");
-            timeout(MINUTE, guard.lost()).await.expect("a loss");
-            let [first, second] = [first, second].map(|unlocks| async {
-                unlocks.await.expect("no panic").map_err(|error| error.kind())
-            });
-            let said = (first.await, second.await);
-            let expected = (Err(ErrorKind::Unavailable), Err(ErrorKind::Lost));
-            assert_eq!(said, expected, "{moment:?}");
-        });
-    }
-}

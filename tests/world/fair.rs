@@ -1,5 +1,6 @@
 //! Fair locks, where the moment counts at which something happens to their waiters.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use futures::FutureExt;
@@ -92,6 +93,33 @@ fn a_release_gives_a_fenced_lock_to_the_next_client_in_one_round_trip_with_its_t
                 guard
             }
             .boxed()
+        });
+    }
+}
+
+/// Each comes more than a round trip after the one before: hand-offs inside a client, and grants to the other one.
+#[test]
+fn tokens_grow_in_the_order_of_the_turns_of_two_clients() {
+    for away in [2, 20, 100].map(ms) {
+        play(0, async |scene| {
+            let [one, other] = two_clients(scene, away, LockClient::builder()).await;
+            let clients = [&one, &one, &one, &other, &other, &one, &other, &one];
+            let turns = Arc::<Mutex<Vec<(usize, u64)>>>::default();
+            let mut calls = Vec::new();
+            for (number, client) in clients.into_iter().enumerate() {
+                let (lock, turns) = (client.fenced_fair_lock("turns"), turns.clone());
+                calls.push(tokio::spawn(async move {
+                    let guard = lock.lock().await.expect("a turn");
+                    turns.lock().unwrap().push((number, guard.token().get()));
+                    sleep(16 * away).await;
+                    guard.unlock().await.expect("a release");
+                }));
+                sleep(2 * away).await;
+            }
+            join_all(calls).await.into_iter().for_each(|call| call.expect("no panic"));
+            let turns = turns.lock().unwrap();
+            assert!(turns.iter().map(|turn| turn.0).eq(0..clients.len()), "{away:?}: {turns:?}");
+            assert!(turns.is_sorted_by(|one, next| one.1 < next.1), "{away:?}: {turns:?}");
         });
     }
 }

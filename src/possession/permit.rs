@@ -3,7 +3,8 @@
 //! 1. **The permit goes to no task by itself.** Who waits for it is woken, and takes it when it is polled. A call may never
 //!    be polled again, and the client's thread releases what another guard gives back meanwhile.
 //! 2. **Calls take turns**, first come, first served, or one that asks again and again would keep the others out. The one
-//!    whose turn it is waits for the permit itself.
+//!    whose turn it is waits for the permit itself. If it is not polled any more, the calls behind it wait until their
+//!    deadlines.
 //! 3. **The client's thread comes before the calls.** Its jobs end.
 
 use std::pin::pin;
@@ -85,7 +86,7 @@ impl Possession {
         (!was_taken).then(|| Permit(self.clone()))
     }
 
-    /// The permit, if it is free and nobody waits for it.
+    /// The permit, if it is free and no task waits for it.
     pub(crate) fn try_permit_of_call(self: &Arc<Self>) -> Option<Permit> {
         let Some(waits) = self.waits_for_permit.get() else { return self.try_permit() };
         let _turn = waits.turn.try_acquire().ok()?;

@@ -92,22 +92,31 @@ async fn n6_a_connection_that_was_begun_while_the_server_was_busy_is_closed_like
     // In words that 6.2 knows too.
     scene.server.ask::<()>(&["CONFIG", "SET", "lua-time-limit", "1"]);
     let mut busy = scene.server.connection().expect("a connection");
-    let script = "local t = redis.call('TIME') local till = t[1] * 1000000 + t[2] + 600000 \
-        repeat t = redis.call('TIME') until t[1] * 1000000 + t[2] > till";
-    let busy = std::thread::spawn(move || redis::cmd("EVAL").arg(script).arg(0).exec(&mut busy));
+    let busy = std::thread::spawn(move || {
+        redis::cmd("EVAL").arg("while true do end").arg(0).exec(&mut busy)
+    });
     wait_until("a busy server", SOON, || scene.server.try_ask::<()>(&["PING"]).is_err()).await;
+    let attempts = scene.proxy.attempts();
     scene.proxy.cut_all();
     let lock = scene.client.lock("after");
-    let guard = soon("the lock", async {
+    let locked = async {
         loop {
             match lock.lock().await {
                 Ok(guard) => return guard,
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
             }
         }
-    })
-    .await;
-    busy.join().expect("no panic").expect("a script that ends");
+    };
+    let refused = async {
+        // The client dials two at once, and again those that do not say which connection they are.
+        wait_until("a connection that was begun anew", SOON, || {
+            scene.proxy.attempts() >= attempts + 3
+        })
+        .await;
+        scene.server.ask::<()>(&["SCRIPT", "KILL"]);
+    };
+    let (guard, ()) = soon("the lock", async { tokio::join!(locked, refused) }).await;
+    busy.join().expect("no panic").expect_err("the script was killed");
     release(guard).await;
     assert!(scene.server.errors("BUSY") >= 2, "no connection was begun while it was busy");
     assert_eq!(late_release(&scene).await, (1, 0));

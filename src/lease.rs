@@ -4,7 +4,7 @@
 //! 2. Its deadline passing *is* the loss, whether or not the client can reach Redis.
 //! 3. Loss is latched: nothing makes a lost validity good again.
 
-use std::sync::OnceLock;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use crate::clock;
 use crate::error::{Error, Loss};
+use crate::stamp::Stamp;
 
 /// How long Redis keeps a lock that is not given back.
 ///
@@ -81,47 +82,24 @@ pub(crate) fn valid_until(sent: Instant, lease: Duration) -> Instant {
 
 /// The time for which one guard is valid. The guard and the hold state of its owner share it.
 #[derive(Debug)]
-pub(crate) struct Validity {
-    state: Mutex<State>,
+pub(crate) struct Validity(Mutex<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    state: State,
     /// Made for the first task that awaits the loss.
-    lost: OnceLock<Box<Notify>>,
-}
-
-/// An [`Instant`] in half of its room: in nanoseconds after the first one of this process, or before that.
-#[derive(Debug, Clone, Copy)]
-struct Moment(i64);
-
-/// What moments count from.
-static FIRST: OnceLock<Instant> = OnceLock::new();
-
-impl From<Instant> for Moment {
-    fn from(instant: Instant) -> Self {
-        let first = *FIRST.get_or_init(|| instant);
-        let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-        Self(match instant.checked_duration_since(first) {
-            Some(after) => nanos(after),
-            None => -nanos(first - instant),
-        })
-    }
-}
-
-impl Moment {
-    fn instant(self) -> Instant {
-        let (first, time) = (FIRST.get().copied(), Duration::from_nanos(self.0.unsigned_abs()));
-        let first = first.expect("BUG: a moment before the first one");
-        if self.0 < 0 { first - time } else { first + time }
-    }
+    lost: Option<Arc<Notify>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum State {
     Valid {
-        until: Moment,
+        until: Stamp,
     },
     Lost {
         /// What was found out first, and since when it is so.
         loss: Loss,
-        since: Moment,
+        since: Stamp,
         /// Whether Redis has reported that it does not have the hold.
         gone: bool,
         /// What the log does not have yet.
@@ -146,12 +124,12 @@ impl State {
 
 impl Validity {
     pub(crate) fn new(until: Instant) -> Self {
-        Self { state: Mutex::new(State::Valid { until: until.into() }), lost: OnceLock::new() }
+        Self(Mutex::new(Inner { state: State::Valid { until: until.into() }, lost: None }))
     }
 
     /// The deadline, or `None` if the validity is lost. This call is what latches a passed deadline.
     pub(crate) fn check(&self, now: Instant) -> Option<Instant> {
-        self.state.lock().check(now)
+        self.0.lock().state.check(now)
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -160,7 +138,7 @@ impl Validity {
 
     /// What became of the lock, if the validity is lost.
     pub(crate) fn loss(&self, now: Instant) -> Option<Loss> {
-        let mut state = self.state.lock();
+        let state = &mut self.0.lock().state;
         state.check(now);
         match *state {
             State::Lost { loss, .. } => Some(loss),
@@ -170,7 +148,7 @@ impl Validity {
 
     /// Since when the validity is lost, if it is.
     pub(crate) fn lost_since(&self, now: Instant) -> Option<Instant> {
-        let mut state = self.state.lock();
+        let state = &mut self.0.lock().state;
         state.check(now);
         match *state {
             State::Lost { since, .. } => Some(since.instant()),
@@ -181,7 +159,7 @@ impl Validity {
     /// Moves the deadline after a confirmed renewal or hand-off, never back. False if the validity was
     /// lost before the confirmation came (invariants 2 and 3).
     pub(crate) fn extend(&self, to: Instant, now: Instant) -> bool {
-        let mut state = self.state.lock();
+        let state = &mut self.0.lock().state;
         let Some(until) = state.check(now) else { return false };
         *state = State::Valid { until: until.max(to).into() };
         true
@@ -189,9 +167,9 @@ impl Validity {
 
     /// The loss, if nothing has reported it yet. From now on something has.
     pub(crate) fn unreported_loss(&self, now: Instant) -> Option<Loss> {
-        let mut state = self.state.lock();
+        let state = &mut self.0.lock().state;
         state.check(now);
-        match &mut *state {
+        match state {
             State::Valid { .. } => None,
             State::Lost { unreported, .. } => unreported.take(),
         }
@@ -201,9 +179,9 @@ impl Validity {
     /// [wake](Self::wake) those that await it, and to report the loss if the hold was valid, which this
     /// returns.
     pub(crate) fn lose(&self, loss: Loss, now: Instant) -> bool {
-        let mut state = self.state.lock();
+        let state = &mut self.0.lock().state;
         let valid = state.check(now).is_some();
-        match &mut *state {
+        match state {
             State::Lost { gone, .. } => *gone = true,
             state => *state = State::Lost { loss, since: now.into(), gone: true, unreported: None },
         }
@@ -212,21 +190,23 @@ impl Validity {
 
     /// Wakes all tasks that await the loss.
     pub(crate) fn wake(&self) {
-        if let Some(lost) = self.lost.get() {
+        let lost = self.0.lock().lost.clone();
+        if let Some(lost) = lost {
             lost.notify_waiters();
         }
     }
 
     /// Whether Redis has reported that the hold is gone, whatever the clock says.
     pub(crate) fn is_gone(&self) -> bool {
-        matches!(*self.state.lock(), State::Lost { gone: true, .. })
+        matches!(self.0.lock().state, State::Lost { gone: true, .. })
     }
 
     /// Completes when the validity is lost, or, after a [wake](Self::wake), if it is not the one that counts any more.
     pub(crate) async fn lost_while(&self, counts: impl Fn() -> bool) {
+        let notify = self.0.lock().lost.get_or_insert_default().clone();
         loop {
             // Made and registered before the look, so that a loss in between is not missed.
-            let lost = self.lost.get_or_init(Box::default).notified();
+            let lost = notify.notified();
             if !counts() {
                 return;
             }

@@ -62,6 +62,7 @@ mod signal;
 pub mod simulation;
 mod slot;
 mod spans;
+mod stamp;
 mod stats;
 mod sweep;
 mod sync;

@@ -64,7 +64,7 @@ const MODULES: &[(&str, &str)] = &[
     // A renewal that finds a key gone wakes the waiters, like every other request that does.
     (
         "watchdog",
-        "sweep host loss handle possession protocol transport lease config clock sync error \
+        "sweep stamp host loss handle possession protocol transport lease config clock sync error \
          events",
     ),
     ("loss", "wait possession clock error events"),
@@ -75,7 +75,7 @@ const MODULES: &[(&str, &str)] = &[
     ("released", "sweep host protocol transport"),
     // Who may nest, what the client has in Redis, what the wire says, and the way to Redis.
     ("handle", "sweep possession protocol kind lease"),
-    ("possession", "sweep host protocol kind lease token events config metrics clock error"),
+    ("possession", "sweep stamp host protocol kind lease token events config metrics clock error"),
     ("protocol", "host transport join peer lease config metrics clock slot token error"),
     ("transport", "host signal backoff config metrics slot clock ready error events"),
     ("simulation", "host slot"),
@@ -83,12 +83,13 @@ const MODULES: &[(&str, &str)] = &[
     ("backoff", ""),
     ("sweep", ""),
     ("spans", "clock error"),
-    ("lease", "clock error"),
+    ("lease", "stamp clock error"),
     ("events", "metrics kind error host"),
     ("config", "metrics error"),
     // With the feature of that name; else it is empty.
     ("metrics", "host clock kind error"),
     ("clock", "host sync"),
+    ("stamp", ""),
     ("peer", "host"),
     ("host", ""),
     ("signal", ""),

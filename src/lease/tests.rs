@@ -179,14 +179,3 @@ async fn c13_a_lease_that_ended_while_the_machine_was_suspended_is_lost() {
     lost.await;
     assert!(timers.elapsed() <= SECOND + MS);
 }
-
-proptest! {
-    #[test]
-    fn a_moment_is_the_instant_that_it_was_made_of(nanos in any::<u32>(), lease in any_lease()) {
-        let now = clock::now();
-        let before = now - Duration::from_nanos(nanos.into());
-        for instant in [now, before, now + lease] {
-            prop_assert_eq!(Moment::from(instant).instant(), instant);
-        }
-    }
-}

@@ -3,23 +3,51 @@
 //! Entries are weak references: an owner that is dropped does not have to remove its entry. A sweep
 //! removes dead entries when they could outnumber the live ones.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use crate::stamp::Stamp;
 use crate::sweep::Sweep;
 
 pub(crate) struct Schedule<T> {
-    entries: BTreeMap<(Instant, u64), Weak<T>>,
-    number: u64,
+    entries: BinaryHeap<Entry<T>>,
     sweep: Sweep,
     /// When the driver looks next by itself; `None` while it sleeps until it is notified.
     next_look: Option<Instant>,
 }
 
+/// Its order is that of a [`BinaryHeap`], which has the greatest first: the one that is due first.
+struct Entry<T> {
+    due: Stamp,
+    item: Weak<T>,
+}
+
+impl<T> Ord for Entry<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.due.cmp(&self.due)
+    }
+}
+
+impl<T> PartialOrd for Entry<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> PartialEq for Entry<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.due == other.due
+    }
+}
+
+impl<T> Eq for Entry<T> {}
+
 impl<T> Default for Schedule<T> {
     fn default() -> Self {
-        Self { entries: BTreeMap::new(), number: 0, sweep: Sweep::default(), next_look: None }
+        Self { entries: BinaryHeap::new(), sweep: Sweep::default(), next_look: None }
     }
 }
 
@@ -27,11 +55,10 @@ impl<T> Schedule<T> {
     /// Returns whether the caller has to notify the driver, because it would look too late.
     pub(crate) fn insert(&mut self, due: Instant, item: &Arc<T>) -> bool {
         if self.sweep.is_due(self.entries.len()) {
-            self.entries.retain(|_, item| item.strong_count() > 0);
+            self.entries.retain(|entry| entry.item.strong_count() > 0);
             self.sweep.swept(self.entries.len());
         }
-        self.number += 1;
-        self.entries.insert((due, self.number), Arc::downgrade(item));
+        self.entries.push(Entry { due: due.into(), item: Arc::downgrade(item) });
         self.next_look.is_none_or(|look| due < look)
     }
 
@@ -40,17 +67,17 @@ impl<T> Schedule<T> {
     pub(crate) fn take_due(&mut self, by: Instant, most: usize) -> Vec<Arc<T>> {
         let mut due = Vec::new();
         while due.len() < most
-            && let Some(entry) = self.entries.first_entry()
-            && entry.key().0 <= by
+            && let Some(first) = self.entries.peek_mut()
+            && first.due.instant() <= by
         {
-            due.extend(entry.remove().upgrade());
+            due.extend(PeekMut::pop(first).item.upgrade());
         }
         due
     }
 
     /// When to look next, unless the driver is notified before.
     pub(crate) fn next_look(&mut self) -> Option<Instant> {
-        self.next_look = self.entries.first_key_value().map(|((due, _), _)| *due);
+        self.next_look = self.entries.peek().map(|first| first.due.instant());
         self.next_look
     }
 }

@@ -259,7 +259,7 @@ impl Handoffs {
         let sent = clock::now();
         let Prolong { count, lease, tokens, .. } = prolong;
         let terms = Terms { count, lease, tokens };
-        let answer = call.prolong(names, &possession.id, terms, listens, (entry, None)).await;
+        let answer = call.prolong(names, &possession.id(), terms, listens, (entry, None)).await;
         self.note_release(possession, server, call.router);
         let answer = answer?;
         self.round_trip.ended(sent);

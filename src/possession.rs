@@ -25,10 +25,12 @@ use parking_lot::Mutex;
 use crate::error::Loss;
 use crate::lease::{Lease, Validity, valid_until};
 use crate::protocol::Names;
+use crate::stamp::Stamp;
 use crate::token::{FencingToken, TokenBlock};
 
 mod acquired_hold;
 mod ending;
+mod few;
 mod handoff;
 mod id;
 mod joint;
@@ -43,6 +45,7 @@ mod returned;
 mod shared;
 mod streak;
 pub(crate) use acquired_hold::AcquiredHold;
+use few::Few;
 pub(crate) use handoff::{Confirm, MIN_HANDOFF_VALIDITY, Prolong, Recipient};
 pub(crate) use id::Id;
 pub(crate) use joint::{Held, Joint, Part};
@@ -59,30 +62,30 @@ pub(crate) type HandleId = u64;
 /// One possession. Its guards and the background work share it.
 pub(crate) struct Possession {
     pub(crate) names: Arc<Names>,
-    /// The field in the hash.
-    pub(crate) id: Id,
+    /// The number in its id, which is the field in the hash.
+    number: u64,
+    writes: bool,
     /// Where it is registered.
-    registry: Option<Arc<Possessions>>,
+    registry: Arc<Possessions>,
     /// A [`Permit`] is held during a session with Redis (invariant 1).
     permit_is_taken: AtomicBool,
-    /// If a task has had to wait for it.
-    waits_for_permit: OnceLock<Box<permit::Waits>>,
+    seldom: OnceLock<Box<Seldom>>,
     /// The task that got the first hold of the handle inside; zero for none, such as what `block_on` runs.
     pub(crate) first_task: AtomicU32,
     pub(crate) holds: Mutex<HoldState>,
 }
 
+/// What few possessions need outside of the mutex.
+struct Seldom {
+    waits: permit::Waits,
+    /// For those who borrow it.
+    id: Id,
+}
+
 impl Possession {
-    pub(crate) fn new(names: Arc<Names>, id: Id) -> Self {
-        Self {
-            names,
-            id,
-            registry: None,
-            permit_is_taken: AtomicBool::new(false),
-            waits_for_permit: OnceLock::new(),
-            first_task: AtomicU32::new(0),
-            holds: Mutex::default(),
-        }
+    fn seldom(&self) -> &Seldom {
+        self.seldom
+            .get_or_init(|| Box::new(Seldom { waits: permit::Waits::default(), id: self.id() }))
     }
 }
 
@@ -171,15 +174,18 @@ struct Rare {
     /// How many releases that leave holds, and requests for a lease shorter than the default one, were sent and have
     /// not been answered.
     shortening: u32,
+    /// How often Redis was asked for a lease that is shorter than before and than a default one: the answer to a renewal
+    /// from before says nothing of that.
+    shortened: u32,
 }
 
 #[derive(Default)]
 pub(crate) struct HoldState {
     /// The handle that is inside, or was last (invariant 3).
     inside: HandleId,
-    live: Vec<Hold>,
+    live: Few<Hold>,
     /// The holds that were given back since the last hand-off, and that Redis has not confirmed.
-    given_back: Vec<Arc<Validity>>,
+    given_back: Few<Arc<Validity>>,
     /// How many of the holds that were given back, the oldest first, the last request was about.
     asked: u32,
     next_number: HoldId,
@@ -187,12 +193,9 @@ pub(crate) struct HoldState {
     counted: u32,
     /// The lease that Redis was asked for last, in milliseconds, and until when that lasts at least.
     lease: u64,
-    until: Option<Instant>,
+    until: Option<Stamp>,
     /// The first hold of the handle inside has a default lease, and Redis was asked for no other one.
     is_default: bool,
-    /// How often Redis was asked for a lease that is shorter than before and than a default one: the answer to a renewal
-    /// from before says nothing of that.
-    shortened: u32,
     /// The fencing token of the handle inside, and those for the next ones.
     token: Option<FencingToken>,
     tokens: TokenBlock,
@@ -203,7 +206,7 @@ pub(crate) struct HoldState {
     /// A renewal is under way.
     renewing: bool,
     /// When the watched leases were last known to be in force: what their renewal counts from.
-    renewed_at: Option<Instant>,
+    renewed_at: Option<Stamp>,
     /// If all guards are one hold in Redis.
     shared: Option<Box<shared::Shared>>,
     /// The state that few possessions have.
@@ -215,11 +218,7 @@ pub(crate) struct HoldState {
 impl HoldState {
     /// Makes this the hold state of a new possession, and keeps the memory.
     fn begin_again(&mut self) {
-        let (mut live, mut given_back) =
-            (std::mem::take(&mut self.live), std::mem::take(&mut self.given_back));
-        live.clear();
-        given_back.clear();
-        *self = Self { live, given_back, ..Self::default() };
+        *self = Self::default();
     }
 
     fn rare(&mut self) -> &mut Rare {
@@ -307,7 +306,7 @@ impl HoldState {
             self.token = self.token_of_writer().or(drawn);
         }
         if lease == Lease::Watchdog && self.watched().next().is_none() {
-            self.renewed_at = Some(sent);
+            self.set_renewed_at(Some(sent));
         }
         self.is_default |= lease == Lease::Watchdog && ask.count == 1;
         if lease == Lease::Watchdog && self.shared.is_some() {
@@ -323,10 +322,6 @@ impl HoldState {
     fn add(&mut self, lease: Lease, validity: Arc<Validity>) -> NewHold {
         self.next_number += 1;
         let number = self.next_number;
-        if self.live.is_empty() {
-            // As a rule it is the only one.
-            self.live.reserve_exact(1);
-        }
         self.live.push(Hold { number, lease, validity: validity.clone(), unclaimed: false });
         (number, validity, self.token)
     }
@@ -334,19 +329,21 @@ impl HoldState {
     /// Redis has confirmed that it keeps the key for that long, or longer.
     fn reaches(&mut self, lease: Duration, until: Instant) {
         self.lease = self.lease.max(lease.as_millis() as u64);
-        self.until = self.until.max(Some(until));
+        self.set_until(self.until().max(Some(until)));
     }
 
     /// Redis is asked to keep the key no longer than that from now on. `below_default`: a renewal asks for more.
     fn shortens(&mut self, lease: Duration, below_default: bool, now: Instant) {
         let millis = lease.as_millis() as u64;
         if millis < self.lease {
-            self.shortened += u32::from(below_default);
+            let kept_until = self.kept_until();
+            let rare = self.rare();
+            rare.shortened += u32::from(below_default);
             // Whether Redis hears of it is not known yet.
-            self.rare().kept_until = self.kept_until();
+            rare.kept_until = kept_until;
         }
         self.lease = millis;
-        self.until = self.until.min(Some(valid_until(now, lease)));
+        self.set_until(self.until().min(Some(valid_until(now, lease))));
     }
 
     /// The request was not executed, so Redis holds what it held before.

@@ -80,7 +80,7 @@ async fn reclaim_if_missed(names: Arc<Names>, router: Arc<Router>, handoffs: Arc
                 if let Some((idle, permit)) =
                     handoffs.possessions.claim_idle(&inspected.holder, &names, missed)
                 {
-                    router.events.release_missed(idle.key_and_id());
+                    router.events.release_missed((idle.names.key(), &idle.id()));
                     release_again(idle, permit, &router, &handoffs).await;
                 }
                 return;

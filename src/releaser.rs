@@ -210,7 +210,7 @@ async fn send_release(
     handoffs: &Handoffs,
     now: Instant,
 ) -> Result<Answered, Error> {
-    let Possession { names, id, .. } = &**possession;
+    let names = &possession.names;
     let (pending, sent_before, confirms, readers, kept) = {
         let mut holds = possession.holds.lock();
         let Some(pending) = holds.pending(now, handoffs.config.watchdog_timeout) else {
@@ -230,7 +230,8 @@ async fn send_release(
             handoffs.waiters.begin_deferral(names, None, now);
         }
         let terms = Terms { count: pending.count, lease: pending.lease, tokens: 0 };
-        call.release(names, id, terms, pending.drawn, (entry, readers.as_deref())).await
+        call.release(names, &possession.id(), terms, pending.drawn, (entry, readers.as_deref()))
+            .await
     };
     let (released, repeated) = answer.inspect_err(|error| {
         if error.outcome() == Outcome::NotExecuted {
@@ -334,7 +335,7 @@ async fn release_in_background(
         }
         if now >= give_up {
             if pending {
-                tracing::debug!(name = %possession.names.key(), owner = %possession.id,
+                tracing::debug!(name = %possession.names.key(), owner = %possession.id(),
                     "a release could not be confirmed within its lease");
             }
             // Nothing goes behind the last try, which may be under way.
@@ -350,7 +351,7 @@ async fn release_in_background(
             released.map(|answered| jobs.extend(answered.jobs(possession)))
         } else {
             // Whatever the reply says, it comes behind the commands.
-            let inspected = call.inspect(&possession.names, &possession.id).await.map(drop);
+            let inspected = call.inspect(&possession.names, &possession.id()).await.map(drop);
             inspected.or_else(|error| if error.is_reply() { Ok(()) } else { Err(error) })
         };
         if answer.is_ok() {
@@ -372,10 +373,14 @@ async fn release_once(
 ) -> Result<Answered, Error> {
     let released = send_release(call, possession, handoffs, now).await;
     match &released {
-        Ok(_) => tracing::debug!(name = %possession.names.key(), owner = %possession.id,
+        Ok(_) => tracing::debug!(name = %possession.names.key(), owner = %possession.id(),
             "released in the background"),
         Err(error) => {
-            handoffs.events.release_failed(error, possession.key_and_id(), clock::now());
+            handoffs.events.release_failed(
+                error,
+                (possession.names.key(), &possession.id()),
+                clock::now(),
+            );
         }
     }
     released

@@ -210,7 +210,11 @@ impl Watchdog {
             }
             Renewal::Idle { ran_out: false } => {}
             Renewal::Over { until } => {
-                self.events.held_long(possession.key_and_id(), whole_millis(until - now), now);
+                self.events.held_long(
+                    (possession.names.key(), &possession.id()),
+                    whole_millis(until - now),
+                    now,
+                );
             }
         }
         None
@@ -235,7 +239,8 @@ impl Watchdog {
     /// Returns the whole batch if Redis refused it and it has more than one lock.
     async fn renew(&self, router: &Router, batch: Vec<Entry>) -> Vec<Entry> {
         let possessions = batch.iter().map(|entry| &entry.possession);
-        let locks: Vec<_> = possessions.map(|one| (&*one.names, &*one.id)).collect();
+        let ids: Vec<_> = possessions.clone().map(|one| one.id()).collect();
+        let locks: Vec<_> = possessions.zip(&ids).map(|(one, id)| (&*one.names, &**id)).collect();
         let mut call = Call::new(router, self.give_up(router, &batch));
         call.answer_timeout = self.answer_timeout;
         let answer = call.renew(&locks, self.lease).await;

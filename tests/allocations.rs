@@ -106,13 +106,13 @@ fn in_use() -> usize {
 /// Handle and guard, and all that the client keeps for them: the possession with its account, the term,
 /// the entries in its registry and in the watchdog's schedule. The names have ten characters at most.
 #[test]
-fn a_held_lock_costs_at_most_780_bytes() {
-    alone("a_held_lock_costs_at_most_780_bytes", held_locks_cost);
+fn a_held_lock_costs_at_most_592_bytes() {
+    alone("a_held_lock_costs_at_most_592_bytes", held_locks_cost);
 }
 
 async fn held_locks_cost() {
     const MANY: usize = 20_000;
-    const MOST: usize = 780;
+    const MOST: usize = 592;
     let server = Server::start();
     let client = client_with(server.url(), ms(9_000)).await;
     // What there is of it once is there before.

@@ -345,7 +345,7 @@ impl<'a> Together<'a> {
     async fn ask(&mut self, lease: Duration) -> Result<Result<(), (usize, Acquired)>, Error> {
         let names_and_ids = |(session, ask): &(PossessionSession<'_>, Ask)| {
             let possession = session.possession();
-            (possession.names.clone(), possession.id, ask.count)
+            (possession.names.clone(), possession.id(), ask.count)
         };
         let all: Vec<_> = self.parts.iter().map(names_and_ids).collect();
         let wanted =

@@ -291,10 +291,10 @@ impl<Q> Acquisition<'_, Q> {
         beside: Option<&Arc<Possession>>,
     ) -> Result<(Acquired, Instant, Option<ServerClock>), Error> {
         let Self { engine, requested, .. } = *self;
-        let (names, id) = (&handle.names, session.possession().id);
+        let (names, id) = (&handle.names, session.possession().id());
         let terms = Terms { count: ask.count, lease: requested, tokens };
-        let other = beside.map(|beside| &*beside.id);
-        let answer = session.call.acquire(names, &id, terms, entry, other).await;
+        let other = beside.map(|beside| beside.id());
+        let answer = session.call.acquire(names, &id, terms, entry, other.as_deref()).await;
         if answer.as_ref().is_err_and(|error| error.outcome() == Outcome::NotExecuted) {
             session.possession().holds.lock().not_executed(ask);
         }
@@ -372,11 +372,13 @@ impl<Q> Acquisition<'_, Q> {
         // At most two `WAIT`s, one that is under way and its own, and the time of their answers.
         let two = 2 * replicas.timeout + SILENCE;
         let deadline = session.call.deadline.max(clock::now() + two);
-        let Possession { names, id, .. } = &**session.possession();
+        let possession = session.possession();
         let (router, events) = (&self.engine.router, &self.engine.events);
         let mut timing = events.metrics.asks(Operation::Wait);
         timing.begins(clock::now);
-        let answer = Call::await_replicas(router, names, id, replicas, deadline).await;
+        let answer =
+            Call::await_replicas(router, &possession.names, &possession.id(), replicas, deadline)
+                .await;
         events.metrics.record_answer(timing, true, answer.as_ref().err());
         answer
     }

@@ -229,7 +229,7 @@ impl Acquisition<'_, One<'_>> {
             return readers.holds.lock().writer_of(write.number);
         }
         let writer = write.last()?;
-        if !writer.holds.lock().takes_readers(write.number, readers.id) {
+        if !writer.holds.lock().takes_readers(write.number, readers.id()) {
             return None;
         }
         readers.holds.lock().stand_beside(&writer);
@@ -271,7 +271,7 @@ impl Acquisition<'_, One<'_>> {
             writer.holds.lock().not_executed(ask);
             return Ok(None);
         }
-        writer.holds.lock().has_readers(readers.id);
+        writer.holds.lock().has_readers(readers.id());
         let tried = self.ask_first(session, ask, None, Some(&readers)).await?;
         if let Some(Tried::Granted(writer)) = &tried {
             readers.holds.lock().follow(writer.token);

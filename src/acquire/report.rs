@@ -68,7 +68,7 @@ impl<Q> Acquisition<'_, Q> {
         // What this client knows is newer than what Redis said to its last refusal.
         let own = engine.possessions.holders(&|key| key == name, now).into_iter().next();
         let (owner, until) = match &own {
-            Some(own) => ((*own.id).into(), own.holds.lock().valid_until(now)),
+            Some(own) => ((*own.id()).into(), own.holds.lock().valid_until(now)),
             None => engine.waiters.holder(&handle.names).unwrap_or_default(),
         };
         let is_own = own.is_some();

@@ -95,8 +95,8 @@ impl Hold {
         let possession = &granted.possession;
         let engine = &of.engine;
         let execute = async {
-            let (names, owner) = (&possession.names, &possession.id);
-            self.execute_all(Execution::new(pipeline, names, owner, &engine.router)?).await
+            let (names, owner) = (&possession.names, possession.id());
+            self.execute_all(Execution::new(pipeline, names, &owner, &engine.router)?).await
         };
         let replies = engine.call(self.name(), execute).await?;
         converted(pipeline, replies).await.map_err(|error| error.about(self.name()))

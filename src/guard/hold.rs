@@ -62,7 +62,7 @@ impl Hold {
     ) -> Self {
         let acquired = of.engine.uptime(now);
         let span = {
-            let owner = || &*granted.possession.id;
+            let owner = || granted.possession.owner();
             spans::Hold::begin(of.handle.names.key(), owner, acquired_in)
         };
         Self { of, granted, acquired, unlocking: false, stays: false, span }
@@ -91,7 +91,7 @@ impl Hold {
         }
         let key = self.of.handle.names.key();
         let server = || self.of.engine.router.address_of(key);
-        let span = spans::release(key, || &self.granted.possession.id, false, server);
+        let span = spans::release(key, || self.granted.possession.owner(), false, server);
         let (host, process) = (self.of.engine.host.clone(), self.of.engine.process.clone());
         if span.is_disabled() {
             return host.run(self.release(|| leaves(&side))).await;
@@ -170,7 +170,7 @@ impl Hold {
     }
 
     pub(crate) fn owner(&self) -> &str {
-        &self.granted.possession.id
+        self.granted.possession.owner()
     }
 
     /// For what the client knows by itself. `None` in a forked child, where the hold is its parent's.
@@ -263,7 +263,7 @@ impl Hold {
         granted.asks_for(lease);
         let possession = &granted.possession;
         possession.holds.lock().asks_for_lease(Lease::Fixed(lease), lease, clock::now());
-        let lock = (&*possession.names, &*possession.id);
+        let lock = (&*possession.names, &*possession.id());
         let Renewed { held, sent, repeated } = session.call.renew(&[lock], lease).await?;
         if let [Err(loss)] = *held {
             engine.losses.found_gone(possession, FoundBy::Extension, loss);

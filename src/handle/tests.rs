@@ -166,7 +166,7 @@ async fn keep_renewed(stage: Arc<Stage>, mut turns: UnboundedReceiver<()>) {
             continue;
         };
         yield_now().await;
-        let held = stage.redis.lock().renew(&possession.id, LEASE, 0);
+        let held = stage.redis.lock().renew(&possession.id(), LEASE, 0);
         yield_now().await;
         if held.is_ok() {
             let lease = Duration::from_millis(LEASE);
@@ -186,13 +186,13 @@ async fn keep_renewed(stage: Arc<Stage>, mut turns: UnboundedReceiver<()>) {
 
 impl Stage {
     fn carry_out(&self, possession: &Possession, request: Request) -> (Acquired, Released) {
-        let mut redis = self.redis.lock();
+        let (mut redis, id) = (self.redis.lock(), possession.id());
         let granted = Acquired::Granted(TokenBlock::default());
         match request {
             Request::Acquire { count } => {
-                (redis.acquire(&possession.id, LEASE, count, 0), Released::CountLowered)
+                (redis.acquire(&id, LEASE, count, 0), Released::CountLowered)
             }
-            Request::Release { count } => (granted, redis.release(&possession.id, count, LEASE, 0)),
+            Request::Release { count } => (granted, redis.release(&id, count, LEASE, 0)),
         }
     }
 
@@ -265,7 +265,7 @@ impl Stage {
         let (lease, none) = (Duration::from_millis(LEASE), TokenBlock::default());
         let new = possession.holds.lock().record_grant(ask, Lease::Watchdog, lease, none, self.now);
         self.handle.enter(possession);
-        *self.live.lock().entry((*possession.id).into()).or_default() += 1;
+        *self.live.lock().entry((*possession.id()).into()).or_default() += 1;
         if self.handle.start_watching().is_some() {
             let _ = self.watchdog.send(());
         }
@@ -314,8 +314,8 @@ impl<'a> PossessionSession<'a> {
         // From here on no task goes on.
         let redis = stage.redis.lock();
         if self.pending().is_none() && !stage.scene.deletes {
-            let live = stage.live.lock().get(&*possession.id).copied().unwrap_or_default();
-            let ours = redis.lock.as_ref().filter(|held| *held.owner == *possession.id);
+            let live = stage.live.lock().get(&*possession.id()).copied().unwrap_or_default();
+            let ours = redis.lock.as_ref().filter(|held| *held.owner == *possession.id());
             assert_eq!(ours.map_or(0, |held| held.count), live, "a count without its guards");
             let valid = possession.holds.lock().holding(stage.now);
             assert_eq!(valid, live > 0, "what was released is valid again");
@@ -360,7 +360,7 @@ impl Guard<'_> {
     fn give_back(&mut self) -> bool {
         let Some(hold) = self.hold.take() else { return false };
         self.possession.holds.lock().give_back(hold);
-        *self.stage.live.lock().get_mut(&*self.possession.id).expect("it is there") -= 1;
+        *self.stage.live.lock().get_mut(&*self.possession.id()).expect("it is there") -= 1;
         true
     }
 }

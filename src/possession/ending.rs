@@ -71,10 +71,8 @@ impl Possession {
 
     /// Wakes the wait for the end of the client, if there is one: the holds or the permit have changed.
     pub(super) fn changed(&self) {
-        if let Some(registry) = &self.registry
-            && registry.end.load(Ordering::Relaxed)
-        {
-            registry.changed.notify_waiters();
+        if self.registry.end.load(Ordering::Relaxed) {
+            self.registry.changed.notify_waiters();
         }
     }
 

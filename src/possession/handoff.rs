@@ -21,7 +21,7 @@ use crate::lease::{Lease, Validity, valid_until};
 use crate::token::TokenBlock;
 
 use super::streak::Streak;
-use super::{HandleId, HoldId, HoldState, NewHold, Possession};
+use super::{Few, HandleId, HoldId, HoldState, NewHold, Possession};
 
 /// A lock that is valid for a shorter time is released, and not handed off: the new hold could be lost before Redis has
 /// confirmed it.
@@ -104,7 +104,7 @@ pub(super) struct HandOffState {
     confirms: Vec<Confirm>,
     /// The holds before, of which no request has said since that they were there to their ends, if a caller may
     /// have yet to ask for that.
-    pub(super) unconfirmed: Vec<Arc<Validity>>,
+    pub(super) unconfirmed: Few<Arc<Validity>>,
     /// The client's thread is about to tell Redis what it has to hear.
     settling: bool,
     /// The client's thread has the permit of the possession for that.
@@ -164,7 +164,7 @@ impl HoldState {
             return None;
         }
         let lost = self.given_back.iter().any(|validity| validity.check(now).is_none());
-        self.until.filter(|until| !lost && now + MIN_HANDOFF_VALIDITY <= *until)
+        self.until().filter(|until| !lost && now + MIN_HANDOFF_VALIDITY <= *until)
     }
 
     /// Whether there is a fencing token for the next handle.
@@ -216,7 +216,7 @@ impl HoldState {
         let changes = !same || self.unwritten_lease().is_some();
         if changes {
             // Redis hears of it by then.
-            self.renewed_at = Some(now);
+            self.set_renewed_at(Some(now));
         }
         let handed = self.handed();
         handed.streak = Some(Streak { handoffs: streak.handoffs.saturating_add(1), ..streak });
@@ -294,7 +294,7 @@ impl HoldState {
 
     /// For how long Redis keeps the key, as far as that was confirmed last.
     pub(crate) fn left(&self, now: Instant) -> Duration {
-        self.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+        self.until().map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
     }
 
     /// For how long another client, which goes by the TTL, may have to wait if Redis hears of no other lease.
@@ -355,8 +355,8 @@ impl HoldState {
         }
         let until = valid_until(asked, prolong.lease);
         // While no handle is inside, nothing but this has set the lease since.
-        let before = self.until.filter(|_| !self.live.is_empty());
-        self.until = before.max(Some(until));
+        let before = self.until().filter(|_| !self.live.is_empty());
+        self.set_until(before.max(Some(until)));
         // A release that was sent before has been executed, or never will be.
         self.rare.iter_mut().for_each(|rare| (rare.kept_until, rare.shortening) = (None, 0));
         let confirms = self.take_confirms(prolong.confirms);
@@ -365,7 +365,7 @@ impl HoldState {
         if prolong.ahead {
             self.lease = prolong.lease.as_millis() as u64;
             // The next holder relies on that lease, and nothing else says since when.
-            self.renewed_at = Some(asked);
+            self.set_renewed_at(Some(asked));
         }
         let handed = self.handed();
         if let Some(streak) = &mut handed.streak {
@@ -374,10 +374,10 @@ impl HoldState {
         let written = handed.unwritten.take_if(|unwritten| Some(unwritten.hold) == prolong.hold);
         if prolong.hold.is_none() || written.is_some() {
             if self.live.iter().any(|hold| hold.lease == Lease::Watchdog) {
-                self.renewed_at = self.renewed_at.max(Some(asked));
+                self.set_renewed_at(self.renewed_at().max(Some(asked)));
             }
             let unclaimed = self.unclaimed();
-            for hold in &self.live {
+            for hold in self.live.iter() {
                 let is_claimed = Some(hold.number) != unclaimed;
                 match written {
                     _ if hold.lease == Lease::Watchdog && is_claimed => {

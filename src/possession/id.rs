@@ -4,7 +4,6 @@ use std::fmt;
 use std::io::Write;
 use std::ops::Deref;
 
-use crate::kind::Kind;
 use crate::protocol::WRITER;
 
 use super::Possession;
@@ -21,45 +20,46 @@ pub(crate) struct Id {
 }
 
 impl Id {
-    pub(super) fn new(client: uuid::Uuid, number: u64) -> Self {
-        Self::of(client, number, Kind::Reentrant)
-    }
-
-    pub(super) fn of(client: uuid::Uuid, number: u64, kind: Kind) -> Self {
+    /// The id of a handle or of a possession. What Redis has made has a negative number.
+    pub(super) fn new(client: uuid::Uuid, number: u64, writes: bool) -> Self {
         let mut text = [0; MAX_LENGTH];
         client.as_hyphenated().encode_lower(&mut text);
         let mut rest = &mut text[uuid::fmt::Hyphenated::LENGTH..];
-        let writer = if kind.writes() { WRITER } else { "" };
-        write!(rest, ":{number}{writer}").expect("BUG: a number of more than 20 digits");
+        let (number, writer) = (number.cast_signed(), if writes { WRITER } else { "" });
+        write!(rest, ":{number}{writer}").expect("BUG: a number of more than 20 characters");
         let length = MAX_LENGTH - rest.len();
         Self { text, length: length as u8 }
     }
-}
 
-/// An id as it is without what a writer has at its end.
-pub(super) fn without_writer(id: &str) -> &str {
-    id.strip_suffix(WRITER).unwrap_or(id)
+    /// The number in an id of that client, and whether it is that of a writer. Those that Redis has made are negative,
+    /// and have the numbers here that no possession is given.
+    pub(super) fn parse(client: uuid::Uuid, id: &str) -> Option<(u64, bool)> {
+        let mut text = uuid::Uuid::encode_buffer();
+        let number = id.strip_prefix(&*client.as_hyphenated().encode_lower(&mut text))?;
+        let number = number.strip_prefix(':')?;
+        let (number, writes) = match number.strip_suffix(WRITER) {
+            Some(number) => (number, true),
+            None => (number, false),
+        };
+        let number: i64 = number.parse().ok()?;
+        Some((number.cast_unsigned(), writes))
+    }
 }
 
 impl Possession {
+    /// The field in the hash.
+    pub(crate) fn id(&self) -> Id {
+        Id::new(self.registry.id(), self.number, self.writes)
+    }
+
+    /// The same, for those who borrow it.
+    pub(crate) fn owner(&self) -> &str {
+        &self.seldom().id
+    }
+
     /// Whether the possession is that of the writer of a read-write lock.
     pub(crate) fn writes(&self) -> bool {
-        self.id.ends_with(WRITER)
-    }
-
-    /// The key, and the field of its hash.
-    pub(crate) fn key_and_id(&self) -> (&str, &str) {
-        (self.names.key(), &self.id)
-    }
-}
-
-/// What Redis has named, which is one of these.
-impl From<&str> for Id {
-    fn from(id: &str) -> Self {
-        let mut text = [0; MAX_LENGTH];
-        let length = id.len().min(MAX_LENGTH);
-        text[..length].copy_from_slice(&id.as_bytes()[..length]);
-        Self { text, length: length as u8 }
+        self.writes
     }
 }
 

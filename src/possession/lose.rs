@@ -26,7 +26,7 @@ pub(crate) enum FoundBy {
 impl Possession {
     /// Reports that the possession is lost: a guard was valid until then.
     pub(crate) fn report_loss(&self, events: &Events, loss: Loss, how: &str, now: Instant) {
-        events.lost(self.key_and_id(), loss, how, now);
+        events.lost((self.names.key(), &self.id()), loss, how, now);
         self.names.series.lost(self.writes(), loss);
     }
 
@@ -118,7 +118,7 @@ impl HoldState {
     /// The possession is lost. Returns the validities of its live holds.
     pub(super) fn lose_live(&mut self) -> Vec<Arc<Validity>> {
         self.over = true;
-        let lost = std::mem::take(&mut self.live);
+        let lost = self.live.take();
         let lives_on = lost.iter().map(|hold| (hold.number, hold.validity.clone()));
         if !lost.is_empty() {
             self.rare().lost.extend(lives_on);

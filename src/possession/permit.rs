@@ -58,7 +58,7 @@ impl Possession {
     }
 
     fn waits_for_permit(&self) -> &Waits {
-        self.waits_for_permit.get_or_init(Box::default)
+        &self.seldom().waits
     }
 
     async fn permit_behind(
@@ -88,7 +88,8 @@ impl Possession {
 
     /// The permit, if it is free and no task waits for it.
     pub(crate) fn try_permit_of_call(self: &Arc<Self>) -> Option<Permit> {
-        let Some(waits) = self.waits_for_permit.get() else { return self.try_permit() };
+        let Some(seldom) = self.seldom.get() else { return self.try_permit() };
+        let waits = &seldom.waits;
         let _turn = waits.turn.try_acquire().ok()?;
         if waits.many_jobs.load(Ordering::Acquire) == 0 { self.try_permit() } else { None }
     }
@@ -112,8 +113,8 @@ impl Drop for Permit {
     fn drop(&mut self) {
         self.0.permit_is_taken.store(false, Ordering::Release);
         fence(Ordering::SeqCst);
-        if let Some(waits) = self.0.waits_for_permit.get() {
-            waits.wake();
+        if let Some(seldom) = self.0.seldom.get() {
+            seldom.waits.wake();
         }
         self.0.changed();
     }

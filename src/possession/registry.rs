@@ -8,14 +8,13 @@
 //!    key is not to stay. If Redis counts a hold for an idle one, a server has missed its release, say in
 //!    a failover.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::id::without_writer;
 use super::{HandleId, Id, Permit, Possession};
 use crate::clock;
 use crate::host::{HashMap, new_uuid};
@@ -73,7 +72,7 @@ impl Possessions {
 
     /// The id of a handle, for logs.
     pub(crate) fn id_of(&self, handle: HandleId) -> Id {
-        Id::new(self.uuid, handle)
+        Id::new(self.uuid, handle, false)
     }
 
     /// The possession of a grant that Redis has made by itself, under an id of its own: it is registered as soon as this
@@ -84,8 +83,8 @@ impl Possessions {
         names: Arc<Names>,
         id: &str,
     ) -> Option<Arc<Possession>> {
-        let possession = self.made(names, id.into());
-        let mut number = number_of(&possession.id)?;
+        let (mut number, writes) = Id::parse(self.uuid, id)?;
+        let possession = self.made(names, number, writes);
         let known = {
             let registered = self.registered.lock();
             if registered.stays(number, clock::now()) {
@@ -113,10 +112,9 @@ impl Possessions {
         spare: Option<Arc<Possession>>,
     ) -> Arc<Possession> {
         let number = self.draw();
-        let id = Id::of(self.uuid, number, kind);
         let mut registered = self.registered.lock();
-        let again = spare.and_then(|spare| registered.begin_again(spare, names, id));
-        let possession = again.unwrap_or_else(|| self.made(names.clone(), id));
+        let again = spare.and_then(|spare| registered.begin_again(spare, names, number));
+        let possession = again.unwrap_or_else(|| self.made(names.clone(), number, kind.writes()));
         registered.insert(number, &possession);
         possession
     }
@@ -146,14 +144,14 @@ impl Possessions {
         names: &Arc<Names>,
         missed: Option<u64>,
     ) -> Option<(Arc<Possession>, Permit)> {
-        let number = self.number(holder, missed.unwrap_or_default())?;
+        let (number, writes) = self.number(holder, missed.unwrap_or_default())?;
         let (possession, held_until) = {
             let mut registered = self.registered.lock();
             if missed.is_none() && registered.stays(number, clock::now()) {
                 return None;
             }
             let is_it =
-                |one: &Arc<Possession>| *one.id == *holder && one.names.key() == names.key();
+                |one: &Arc<Possession>| one.is(number, writes) && one.names.key() == names.key();
             let known = registered.entries.get(&number).and_then(Weak::upgrade);
             // Two servers may have made the same one, for different locks.
             let is_known = known.as_ref().is_some_and(is_it);
@@ -163,7 +161,7 @@ impl Possessions {
                 return None;
             }
             let possession = known.unwrap_or_else(|| {
-                let possession = self.made(names.clone(), holder.into());
+                let possession = self.made(names.clone(), number, writes);
                 // So that the next caller finds it during its release.
                 registered.insert(number, &possession);
                 possession
@@ -184,10 +182,9 @@ impl Possessions {
 
     /// Whether that is a possession of this client that is not idle.
     pub(crate) fn has(&self, holder: &str) -> bool {
-        let number = self.number(holder, u64::MAX);
-        let known =
-            number.and_then(|number| self.registered.lock().entries.get(&number)?.upgrade());
-        known.is_some_and(|known| *known.id == *holder && !known.holds.lock().is_idle())
+        let Some((number, writes)) = self.number(holder, u64::MAX) else { return false };
+        let known = self.registered.lock().entries.get(&number).and_then(Weak::upgrade);
+        known.is_some_and(|known| known.is(number, writes) && !known.holds.lock().is_idle())
     }
 
     /// The possessions that hold a lock now, of those locks whose keys `of` accepts.
@@ -202,27 +199,26 @@ impl Possessions {
         self.registered.lock().all().collect()
     }
 
-    fn made(self: &Arc<Self>, names: Arc<Names>, id: Id) -> Arc<Possession> {
-        let mut possession = Possession::new(names, id);
-        possession.registry = Some(self.clone());
-        Arc::new(possession)
+    fn made(self: &Arc<Self>, names: Arc<Names>, number: u64, writes: bool) -> Arc<Possession> {
+        Arc::new(Possession {
+            names,
+            number,
+            writes,
+            registry: self.clone(),
+            permit_is_taken: AtomicBool::new(false),
+            seldom: OnceLock::new(),
+            first_task: AtomicU32::new(0),
+            holds: Mutex::default(),
+        })
     }
 
     /// `None` if another client has it, or if Redis has made it after the time `heard`: of such a one this client may not
     /// have heard, and then it is not idle.
-    fn number(&self, id: &str, heard: u64) -> Option<u64> {
-        let mut text = uuid::Uuid::encode_buffer();
-        let number = id.strip_prefix(&*self.uuid.as_hyphenated().encode_lower(&mut text))?;
-        let number: i64 = without_writer(number.strip_prefix(':')?).parse().ok()?;
-        (number >= 0 || number.unsigned_abs() <= heard).then_some(number.cast_unsigned())
+    fn number(&self, id: &str, heard: u64) -> Option<(u64, bool)> {
+        let (number, writes) = Id::parse(self.uuid, id)?;
+        let made = number.cast_signed();
+        (made >= 0 || made.unsigned_abs() <= heard).then_some((number, writes))
     }
-}
-
-/// The number at the end of an id of this client. Those that Redis has made are negative, and have the numbers here that
-/// no possession is given.
-fn number_of(id: &Id) -> Option<u64> {
-    let number: i64 = without_writer(id).rsplit_once(':')?.1.parse().ok()?;
-    Some(number.cast_unsigned())
 }
 
 impl Registered {
@@ -230,21 +226,22 @@ impl Registered {
         self.entries.values().filter_map(Weak::upgrade)
     }
 
-    /// Gives that possession another id, if it has ended and nothing else refers to it.
+    /// Gives that possession another number, if it has ended and nothing else refers to it.
     fn begin_again(
         &mut self,
         mut spare: Arc<Possession>,
         names: &Arc<Names>,
-        id: Id,
+        number: u64,
     ) -> Option<Arc<Possession>> {
-        let number = number_of(&spare.id)?;
         // Nothing else can refer to it again: that takes the entry, under the mutex.
         if Arc::strong_count(&spare) > 1 {
             return None;
         }
-        self.remove(number, Arc::as_ptr(&spare));
+        self.remove(spare.number, Arc::as_ptr(&spare));
         let possession = Arc::get_mut(&mut spare)?;
-        possession.id = id;
+        possession.number = number;
+        let id = possession.id();
+        possession.seldom.get_mut().into_iter().for_each(|seldom| seldom.id = id);
         if !Arc::ptr_eq(&possession.names, names) {
             possession.names = names.clone();
         }
@@ -276,28 +273,29 @@ impl Registered {
 }
 
 impl Possession {
+    fn is(&self, number: u64, writes: bool) -> bool {
+        (self.number, self.writes) == (number, writes)
+    }
+
     /// The server's time at which Redis granted it by itself, if it did.
     pub(crate) fn granted_at(&self) -> Option<u64> {
-        let number = number_of(&self.id)?.cast_signed();
+        let number = self.number.cast_signed();
         (number < 0).then_some(number.unsigned_abs())
     }
 
     /// Redis is about to hear that the key stays until then, with no handle inside.
     pub(crate) fn stays_until(&self, until: Instant) {
-        let (Some(registry), Some(number)) = (&self.registry, number_of(&self.id)) else { return };
-        let mut registered = registry.registered.lock();
-        let noted = registered.retained.entry(number).or_insert(until);
+        let mut registered = self.registry.registered.lock();
+        let noted = registered.retained.entry(self.number).or_insert(until);
         *noted = until.max(*noted);
     }
 }
 
 impl Drop for Possession {
     fn drop(&mut self) {
-        let Some(registry) = self.registry.take() else { return };
-        let Some(number) = number_of(&self.id) else { return };
         // An entry that is left is swept later. In a forked child the registry may be in use forever.
-        if let Some(mut registered) = registry.registered.try_lock() {
-            registered.remove(number, self);
+        if let Some(mut registered) = self.registry.registered.try_lock() {
+            registered.remove(self.number, self);
         }
     }
 }

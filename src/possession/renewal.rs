@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::lease::{Lease, valid_until};
+use crate::stamp::Stamp;
 
 use super::{HandleId, Hold, HoldId, HoldState};
 
@@ -38,7 +39,7 @@ impl HoldState {
         self.look_at_joint_holds(false);
         if self.watched().next().is_some() && self.inside == handle {
             debug_assert!(self.renewed_at.is_some(), "BUG: nothing would renew this lease");
-            self.renewed_at
+            self.renewed_at()
         } else {
             None
         }
@@ -54,7 +55,7 @@ impl HoldState {
     ) -> Renewal {
         self.look_at_joint_holds(self.inside == handle);
         let valid = self.watched().filter_map(|hold| hold.validity.check(now)).min();
-        match (valid, self.renewed_at) {
+        match (valid, self.renewed_at()) {
             _ if self.inside != handle => Renewal::Idle { ran_out: false },
             (Some(until), Some(at)) if self.is_renewed_for(max_hold, at, now) => {
                 Renewal::Over { until }
@@ -66,7 +67,7 @@ impl HoldState {
             (Some(_), Some(_)) if self.is_shortening() => Renewal::NotBefore(now + period / 8),
             (Some(until), Some(at)) if at + period <= now => {
                 self.renewing = true;
-                Renewal::Due { until, shortened: self.shortened }
+                Renewal::Due { until, shortened: self.shortened() }
             }
             (Some(_), Some(at)) => Renewal::NotBefore(at + period),
             _ => {
@@ -137,10 +138,10 @@ impl HoldState {
         now: Instant,
     ) -> bool {
         self.renewing = false;
-        if self.shortened != shortened {
+        if self.shortened() != shortened {
             return false;
         }
-        self.renewed_at = self.renewed_at.max(Some(sent));
+        self.set_renewed_at(self.renewed_at().max(Some(sent)));
         let until = valid_until(sent, lease);
         self.reaches(lease, until);
         self.look_at_joint_holds(false);
@@ -149,5 +150,25 @@ impl HoldState {
             in_time &= hold.validity.extend(until, now);
         }
         in_time
+    }
+
+    pub(super) fn until(&self) -> Option<Instant> {
+        self.until.map(Stamp::instant)
+    }
+
+    pub(super) fn set_until(&mut self, until: Option<Instant>) {
+        self.until = until.map(Stamp::from);
+    }
+
+    pub(super) fn renewed_at(&self) -> Option<Instant> {
+        self.renewed_at.map(Stamp::instant)
+    }
+
+    pub(super) fn set_renewed_at(&mut self, at: Option<Instant>) {
+        self.renewed_at = at.map(Stamp::from);
+    }
+
+    pub(super) fn shortened(&self) -> u32 {
+        self.rare.as_ref().map_or(0, |rare| rare.shortened)
     }
 }

@@ -80,7 +80,7 @@ impl HoldState {
     pub(super) fn goes_on_after_returned(&mut self) {
         let earlier = self.unconfirmed().len();
         // Whether it is awaited may change at any moment.
-        let before = std::mem::take(&mut self.given_back);
+        let before = self.given_back.take();
         let before: Vec<_> =
             before.into_iter().map(|one| is_awaited(&one).then_some(one)).collect();
         let is_left = |many: u32| {
@@ -97,7 +97,7 @@ impl HoldState {
         let unconfirmed = self.handed.as_mut().map(|handed| &mut handed.unconfirmed);
         for holds in unconfirmed.into_iter().chain([&mut self.given_back]) {
             let here = left.min(holds.len());
-            holds.drain(..here).for_each(&mut each);
+            holds.take_first(here, &mut each);
             left -= here;
         }
     }

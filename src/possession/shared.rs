@@ -231,7 +231,7 @@ impl HoldState {
 
     /// Until when Redis may keep the lock.
     pub(super) fn kept_until(&self) -> Option<Instant> {
-        self.rare.as_ref().and_then(|rare| rare.kept_until).max(self.until)
+        self.rare.as_ref().and_then(|rare| rare.kept_until).max(self.until())
     }
 
     /// The readers beside this writer need less from now on, and Redis may keep the lock until then. Returns whether a
@@ -242,7 +242,7 @@ impl HoldState {
         watchdog_timeout: Duration,
         now: Instant,
     ) -> bool {
-        self.until = self.until.max(Some(until));
+        self.set_until(self.until().max(Some(until)));
         self.counted > 0 && self.pending(now, watchdog_timeout).is_some()
     }
 
@@ -363,14 +363,14 @@ impl HoldState {
         if !(passes || is_open) || !lives || !self.holds_for(handle, now) {
             return None;
         }
-        let until = self.until.filter(|until| now + MIN_HANDOFF_VALIDITY <= *until)?;
+        let until = self.until().filter(|until| now + MIN_HANDOFF_VALIDITY <= *until)?;
         let own = valid_until(now, requested);
         self.look_at_joint_holds(false);
         let watched = self.watched().any(|hold| hold.validity.check(now).is_some());
         if lease == Lease::Watchdog {
             if !watched && own <= until {
                 // Its lease is in force, and is renewed a period from now.
-                self.renewed_at = Some(now);
+                self.set_renewed_at(Some(now));
             } else if !watched && (self.renewed_at.is_none() || own > until + requested / 3) {
                 // Else the next renewal is in time for it, as for one that joins those that are renewed.
                 return None;
@@ -390,7 +390,7 @@ impl HoldState {
     pub(crate) fn takes(&mut self, hold: HoldId, requested: Duration, now: Instant) {
         let handed = self.handed.as_mut().filter(|handed| handed.unclaimed == Some(hold));
         handed.into_iter().for_each(|handed| handed.unclaimed = None);
-        let until = self.until.min(Some(valid_until(now, requested)));
+        let until = self.until().min(Some(valid_until(now, requested)));
         let Some(live) = self.live.iter_mut().find(|live| live.number == hold) else { return };
         live.unclaimed = false;
         if let Some(until) = until.filter(|_| live.lease == Lease::Watchdog) {

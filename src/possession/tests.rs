@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::config::Config;
 use crate::error::Loss;
+use crate::kind::Kind;
 use crate::tests::explore::CASES;
 
 mod handoff;
@@ -94,7 +95,7 @@ const ME: HandleId = 7;
 impl Story {
     fn new() -> Self {
         let names = Arc::new(Names::new("", "lock"));
-        let possession = Arc::new(Possession::new(names, "us:1".into()));
+        let possession = Arc::<Possessions>::default().begin(Kind::Reentrant, &names, None);
         let config = Config { watchdog_timeout: WATCHDOG, ..Config::default() };
         Self { possession, config, now: Instant::now() }
     }
@@ -229,7 +230,7 @@ fn guards_that_are_all_lost_keep_nothing_in_redis() {
 fn a_writer_asks_again_for_the_lease_that_a_reader_leaves_it() {
     let story = Story::new();
     story.grant(Lease::Watchdog);
-    story.holds().has_readers("us:2".into());
+    story.holds().has_readers(story.possession.id());
     let until = story.now + HOUR;
     assert!(story.holds().outlasts_readers(until, WATCHDOG, story.now));
     for _ in 0..2 {

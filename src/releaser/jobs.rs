@@ -71,8 +71,9 @@ pub(crate) async fn do_jobs(
 async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job> {
     match job {
         Job::Release(release) => {
-            let (id, key) = (&release.possession.id, release.possession.names.key());
-            let span = spans::release(key, || id, true, || router.address_of(key));
+            let of = &release.possession;
+            let key = of.names.key();
+            let span = spans::release(key, || of.owner(), true, || router.address_of(key));
             release_in_background(release, &router, &handoffs).instrument(span).await
         }
         Job::Settle(possession) => {

@@ -32,7 +32,7 @@ fn enqueues(sent: Duration) -> bool {
     let (jobs, mut enqueued) = unbounded_channel();
     let releaser = Releaser::new(jobs, handoffs(&Arc::default()));
     let names = Arc::new(Names::new("", "lock"));
-    let possession = Arc::new(Possession::new(names, "us:1".into()));
+    let possession = Arc::<Possessions>::default().begin(Kind::Reentrant, &names, None);
     let now = clock::now() + LEASE;
     {
         let mut holds = possession.holds.lock();
@@ -92,8 +92,8 @@ async fn first_waiter_leaves() {
     });
     joined.await.expect("it joins");
     let (names, until) = ((*names).clone(), Some(clock::now() + GRACE));
-    let tokens = TokenBlock::default();
-    let grant = Grant { names, owner: "us:-1".into(), lease: GRACE, until, foreign: None, tokens };
+    let (owner, tokens) = (format!("{}:-1", handoffs.possessions.id()), TokenBlock::default());
+    let grant = Grant { names, owner, lease: GRACE, until, foreign: None, tokens };
     let mut jobs = granted::pass_on(grant, &router(), &handoffs).await;
     if first.await.expect("it leaves") {
         // It had the lock, and gives it back by itself.

@@ -179,7 +179,7 @@ impl Stage {
         let mut held = Ok(());
         if executed {
             let lease = u64::try_from(prolong.lease.as_millis()).unwrap();
-            held = self.redis.lock().prolong(&possession.id, prolong.count, lease, 0);
+            held = self.redis.lock().prolong(&possession.id(), prolong.count, lease, 0);
         }
         yield_now().await;
         (!lost).then_some(held)
@@ -192,7 +192,7 @@ impl Stage {
             None => possession.permit().await,
         };
         if on_its_way {
-            self.redis.lock().acquire(&possession.id, MILLIS, 1, 0);
+            self.redis.lock().acquire(&possession.id(), MILLIS, 1, 0);
         }
         if on_its_way || !self.hand_off(possession, Some(&permit), None) {
             self.pay(possession).await;
@@ -220,7 +220,7 @@ impl Stage {
             let Some(pending) = holds.pending(clock::now(), HOUR) else { return };
             (pending, holds.release_sent(pending, clock::now()), holds.confirms())
         };
-        let released = self.release(&possession.id, pending.count);
+        let released = self.release(&possession.id(), pending.count);
         yield_now().await;
         match released {
             Released::Nothing(loss) if !sent_before => {

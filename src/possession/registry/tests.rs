@@ -40,13 +40,13 @@ fn w26_only_a_possession_of_this_client_with_no_hold_and_no_pending_release_is_i
     let (possessions, now) = (Arc::new(Possessions::default()), clock::now());
     let possession = begin(&possessions);
     let foreign = begin(&Arc::default());
-    assert!(!is_idle(&possessions, "somebody:1") && !is_idle(&possessions, &foreign.id));
+    assert!(!is_idle(&possessions, "somebody:1") && !is_idle(&possessions, &foreign.id()));
 
     let permit = possession.try_permit();
-    assert!(!is_idle(&possessions, &possession.id), "a request of it is under way");
+    assert!(!is_idle(&possessions, &possession.id()), "a request of it is under way");
     drop(permit);
     let ask = possession.holds.lock().ask_first(1);
-    assert!(!is_idle(&possessions, &possession.id), "a request may have been executed");
+    assert!(!is_idle(&possessions, &possession.id()), "a request may have been executed");
     let (hold, ..) = possession.holds.lock().record_grant(
         ask,
         Lease::Watchdog,
@@ -54,30 +54,30 @@ fn w26_only_a_possession_of_this_client_with_no_hold_and_no_pending_release_is_i
         TokenBlock::default(),
         now,
     );
-    assert!(!is_idle(&possessions, &possession.id), "it holds the lock");
+    assert!(!is_idle(&possessions, &possession.id()), "it holds the lock");
     possession.holds.lock().give_back(hold);
-    assert!(!is_idle(&possessions, &possession.id), "its release is pending");
+    assert!(!is_idle(&possessions, &possession.id()), "its release is pending");
     let pending = possession.holds.lock().pending(now, SECOND).expect("a release");
     possession.holds.lock().release_sent(pending, now);
     possession.holds.lock().release_confirmed(pending);
 
     let (found, _permit) = possessions
-        .claim_idle(&possession.id, &possession.names, None)
+        .claim_idle(&possession.id(), &possession.names, None)
         .expect("an idle possession");
     assert!(Arc::ptr_eq(&found, &possession));
     // Redis may have named it before its release came.
     assert!(possession.holds.lock().hands_off_until(now).is_none());
     let pending = possession.holds.lock().pending(now, SECOND);
     assert_eq!(pending.map(|pending| pending.count), Some(0));
-    assert!(!is_idle(&possessions, &possession.id), "a release is under way already");
+    assert!(!is_idle(&possessions, &possession.id()), "a release is under way already");
 }
 
 #[test]
 fn w26_a_possession_that_has_ended_is_claimed_by_one_caller_until_it_is_released_again() {
     let possessions = Arc::new(Possessions::default());
-    let id = released(&possessions).id;
+    let id = released(&possessions).id();
     let claimed = possessions.claim_idle(&id, &names(), None).expect("it is idle");
-    assert_eq!(&*claimed.0.id, &*id);
+    assert_eq!(&*claimed.0.id(), &*id);
     assert!(!is_idle(&possessions, &id), "a release of it is under way");
     drop(claimed);
     assert!(is_idle(&possessions, &id));
@@ -107,7 +107,7 @@ fn w26_a_possession_is_found_from_before_its_first_request() {
     let possessions = Arc::new(Possessions::default());
     let possession = begin(&possessions);
     let (found, _permit) =
-        possessions.claim_idle(&possession.id, &names(), None).expect("it is idle");
+        possessions.claim_idle(&possession.id(), &names(), None).expect("it is idle");
     assert!(Arc::ptr_eq(&found, &possession), "a second one would release what it acquires");
 }
 
@@ -120,7 +120,7 @@ fn no_two_possessions_or_handles_of_a_client_have_one_number() {
         let id = possessions.id_of(number);
         assert!(id.ends_with(&format!(":{number}")));
         assert!(ids.insert(id.to_string()));
-        assert!(ids.insert(begin(&possessions).id.to_string()));
+        assert!(ids.insert(begin(&possessions).id().to_string()));
     }
     assert!(ids.iter().all(|id| id.starts_with(&possessions.id().to_string())));
 }
@@ -144,14 +144,14 @@ fn a_key_that_is_to_stay_is_nobodys_to_release_until_its_time() {
         }
         holds.release_confirmed(pending);
         drop(holds);
-        assert_eq!(is_idle(&possessions, &possession.id), until <= clock::now());
-        possession.id
+        assert_eq!(is_idle(&possessions, &possession.id()), until <= clock::now());
+        possession.id()
     };
     assert!(!is_idle(&possessions, &retained(clock::now() + 100 * SECOND)));
     assert!(is_idle(&possessions, &retained(clock::now())));
     // So it is where the possession ends while another task uses the registry.
     let possession = begin(&possessions);
-    let id = possession.id;
+    let id = possession.id();
     possession.stays_until(clock::now() + 100 * SECOND);
     let registered = possessions.registered.lock();
     drop(possession);
@@ -172,7 +172,7 @@ fn a_key_that_is_to_stay_is_nobodys_to_release_until_its_time() {
 fn w26_entries_of_what_has_ended_do_not_pile_up() {
     let possessions = Arc::new(Possessions::default());
     let kept = begin(&possessions);
-    let ended = begin(&possessions).id.to_string();
+    let ended = begin(&possessions).id().to_string();
     assert!(is_idle(&possessions, &ended));
     assert_eq!(possessions.registered.lock().entries.len(), 1);
     for _ in 0..10 * SWEEP_FROM {
@@ -183,5 +183,5 @@ fn w26_entries_of_what_has_ended_do_not_pile_up() {
     }
     assert!(possessions.registered.lock().entries.len() <= SWEEP_FROM);
     kept.holds.lock().ask_first(1);
-    assert!(!is_idle(&possessions, &kept.id), "swept out although it is there");
+    assert!(!is_idle(&possessions, &kept.id()), "swept out although it is there");
 }

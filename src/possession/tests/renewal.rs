@@ -16,7 +16,7 @@ impl Story {
     /// Redis has confirmed a renewal that was due after all that happened.
     pub(super) fn renewed(&self, sent: Instant) -> bool {
         let mut holds = self.holds();
-        let shortened = holds.shortened;
+        let shortened = holds.shortened();
         holds.renewed(shortened, sent, WATCHDOG, self.now)
     }
 

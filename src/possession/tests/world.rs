@@ -10,6 +10,7 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::*;
 use crate::error::Error;
+use crate::kind::Kind;
 use crate::tests::naive::Naive;
 
 mod requests;
@@ -162,9 +163,9 @@ fn millis(lease: Duration) -> u64 {
     u64::try_from(lease.as_millis()).unwrap()
 }
 
-fn possession(number: u64) -> Arc<Possession> {
+fn possession() -> Arc<Possession> {
     let names = Arc::new(Names::new("", "lock"));
-    Arc::new(Possession::new(names, (&*format!("us:{number}")).into()))
+    Arc::<Possessions>::default().begin(Kind::Reentrant, &names, None)
 }
 
 impl World {
@@ -175,7 +176,7 @@ impl World {
             now: base,
             config: Config { watchdog_timeout: WATCHDOG, ..Config::default() },
             redis: Naive::default(),
-            possession: possession(0),
+            possession: possession(),
             inside: 0,
             number: 0,
             guards: Vec::new(),
@@ -203,7 +204,7 @@ impl World {
 
     /// What Redis counts for this possession.
     fn count(&mut self) -> u32 {
-        let (now, id) = (self.server_time(), &self.possession.id);
+        let (now, id) = (self.server_time(), &self.possession.id());
         self.redis.at(now).as_ref().filter(|held| *held.owner == **id).map_or(0, |held| held.count)
     }
 
@@ -295,7 +296,7 @@ impl World {
     fn begin(&mut self, handle: HandleId, lease: Lease) {
         assert_eq!(self.count(), 0, "a possession that is over is in Redis");
         self.number += 1;
-        self.possession = possession(self.number);
+        self.possession = possession();
         self.guards.clear();
         self.given_back.clear();
         self.hear();
@@ -358,7 +359,7 @@ impl World {
             }
             None => {
                 self.settling = false;
-                let renewed_at = self.holds().renewed_at;
+                let renewed_at = self.holds().renewed_at();
                 for until in self.watched() {
                     let due = renewed_at.map(|at| (at + PERIOD).max(self.now));
                     assert!(due.is_some_and(|due| due < until), "the watchdog would be too late");

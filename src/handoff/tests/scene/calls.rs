@@ -61,7 +61,7 @@ impl Stage {
         };
         session.on_its_way = true;
         yield_now().await;
-        let acquired = self.redis.lock().acquire(&possession.id, MILLIS, 1, 0);
+        let acquired = self.redis.lock().acquire(&possession.id(), MILLIS, 1, 0);
         session.on_its_way = false;
         yield_now().await;
         if !matches!(acquired, Acquired::Granted(_)) {

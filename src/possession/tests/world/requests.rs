@@ -20,7 +20,7 @@ impl World {
         if self.renewing.as_ref().is_some_and(|renewing| renewing.order < before) {
             self.arrive_renewal();
         }
-        let (now, id) = (self.server_time(), self.possession.id);
+        let (now, id) = (self.server_time(), self.possession.id());
         let Some(Request { what, reply: reply @ None, .. }) = &mut self.request else { return };
         *reply = Some(match what {
             What::Acquire { ask, requested, .. } => {

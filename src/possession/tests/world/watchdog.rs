@@ -50,7 +50,7 @@ impl World {
         if self.request.as_ref().is_some_and(first) {
             self.arrive();
         }
-        let (now, id) = (self.server_time(), self.possession.id);
+        let (now, id) = (self.server_time(), self.possession.id());
         if let Some(Renewing { reply: reply @ None, .. }) = &mut self.renewing {
             *reply = Some(self.redis.renew(&id, millis(WATCHDOG), now).is_ok());
         }
@@ -84,7 +84,7 @@ impl World {
             guard.until = valid.unwrap_or(self.now);
             let Some(until) = valid.filter(|_| !guard.betrayed) else { continue };
             let last = server_time(until - Duration::from_nanos(1));
-            let held = self.redis.lock.as_ref().filter(|held| *held.owner == *self.possession.id);
+            let held = self.redis.lock.as_ref().filter(|held| *held.owner == *self.possession.id());
             let ends = held.and_then(|held| held.ends);
             assert!(
                 ends.is_some_and(|ends| last < ends),

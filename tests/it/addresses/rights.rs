@@ -124,25 +124,36 @@ async fn is_refused(client: &LockClient, server: &Server) -> Deed {
     Ok(client.lock("busy").try_lock_now().await?.is_none())
 }
 
-/// Waits until a waiter is parked: subscribed, if it may be, and at rest.
-async fn until_parked(server: &Server, name: &str) {
+/// Waits until a waiter is parked, which came after so many requests: subscribed, or denied that after a request of its
+/// own, and at rest since. One that may not wait at all has ended.
+async fn until_parked<T>(server: &Server, name: &str, before: u64, waiter: &JoinHandle<T>) {
     let quiet = ms(100);
-    let (mut asked, mut since) = (server.calls("evalsha"), Instant::now());
-    let begun = since;
-    while since.elapsed() < quiet || server.subscribers(name) == 0 && begun.elapsed() < 5 * quiet {
-        tokio::time::sleep(ms(2)).await;
-        let before = std::mem::replace(&mut asked, server.calls("evalsha"));
-        if before != asked {
+    let may_not_subscribe = || {
+        // A lock's channel, or that of a read-write lock.
+        let channels = ["redisson_lock__channel:", "redisson_rwlock:"];
+        let is_it = |said: &String| {
+            said == "subscribe" || channels.iter().any(|channel| said.starts_with(channel))
+        };
+        denied(server).iter().any(is_it)
+    };
+    let (mut asked, mut since) = (before, Instant::now());
+    wait_until("a waiter that is parked", SOON, || {
+        let channels: Vec<String> = server.ask(&["PUBSUB", "CHANNELS", &format!("*{{{name}}}*")]);
+        let last = std::mem::replace(&mut asked, server.calls("evalsha"));
+        if last != asked || channels.is_empty() && !(asked > before && may_not_subscribe()) {
             since = Instant::now();
         }
-    }
+        waiter.is_finished() || since.elapsed() >= quiet
+    })
+    .await;
 }
 
 /// From one handle to the next, which is of the same client or of another.
 async fn goes_on(lock: Lock, next: Lock, server: &Server) -> Deed {
     let guard = lock.lock_with_lease(SOON).await?;
+    let before = server.calls("evalsha");
     let waiting = tokio::spawn(async move { next.try_lock(ms(3_000), SOON).await });
-    until_parked(server, &format!("lock:{}", lock.name())).await;
+    until_parked(server, &format!("lock:{}", lock.name()), before, &waiting).await;
     guard.unlock().await?;
     let Some(guard) = waiting.await.expect("a waiter")? else { return Ok(false) };
     guard.unlock().await.map(|()| true)
@@ -172,8 +183,9 @@ async fn is_shared(client: &LockClient, other: &LockClient, server: &Server) -> 
     let (one, two) = (here.read_with_lease(SOON).await?, there.read_with_lease(SOON).await?);
     one.unlock().await?;
     let next = client.read_write_lock("shared");
+    let before = server.calls("evalsha");
     let waiting = tokio::spawn(async move { next.try_write(ms(3_000), SOON).await });
-    until_parked(server, "lock:shared").await;
+    until_parked(server, "lock:shared", before, &waiting).await;
     two.unlock().await?;
     let Some(guard) = waiting.await.expect("a waiter")? else { return Ok(false) };
     guard.unlock().await.map(|()| true)
@@ -239,8 +251,9 @@ async fn shares_a_token(client: &LockClient, server: &Server) -> Deed {
     let waits = |lock: FencedReadWriteLock| {
         tokio::spawn(async move { lock.try_write(ms(3_000), SOON).await })
     };
+    let before = server.calls("evalsha");
     let line = [waits(lock.clone()), waits(lock.clone())];
-    until_parked(server, "lock:written").await;
+    until_parked(server, "lock:written", before, &line[1]).await;
     guard.unlock().await?;
     let mut last = None;
     for next in line {

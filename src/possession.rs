@@ -75,7 +75,7 @@ pub(crate) struct Possession {
     pub(crate) holds: Mutex<HoldState>,
 }
 
-/// What few possessions need outside of the mutex.
+/// What few possessions need, and without the mutex.
 struct Seldom {
     waits: permit::Waits,
     /// For those who borrow it.
@@ -218,7 +218,11 @@ pub(crate) struct HoldState {
 impl HoldState {
     /// Makes this the hold state of a new possession, and keeps the memory.
     fn begin_again(&mut self) {
-        *self = Self::default();
+        let (mut live, mut given_back) =
+            (std::mem::take(&mut self.live), std::mem::take(&mut self.given_back));
+        live.clear();
+        given_back.clear();
+        *self = Self { live, given_back, ..Self::default() };
     }
 
     fn rare(&mut self) -> &mut Rare {

@@ -4,6 +4,7 @@
 //! records costs the look at its callsite, and no memory. In a forked child no code may touch a span: a mutex of the
 //! subscriber may be locked for ever.
 
+use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use tracing::Span;
@@ -25,23 +26,23 @@ macro_rules! call {
 }
 
 /// From the call until the grant, the refusal or the error.
-pub(crate) fn acquire<'a>(
+pub(crate) fn acquire<O: Deref<Target = str>>(
     name: &str,
-    owner: impl FnOnce() -> &'a str,
+    owner: impl FnOnce() -> O,
     server: impl FnOnce() -> Address,
 ) -> Span {
-    at(call!("acquire", name, owner = owner(), waited_ms = Empty, granted = Empty), server)
+    at(call!("acquire", name, owner = &*owner(), waited_ms = Empty, granted = Empty), server)
 }
 
 /// From the call of `unlock` until the confirmation; or the release of a dropped guard, in the
 /// background.
-pub(crate) fn release<'a>(
+pub(crate) fn release<O: Deref<Target = str>>(
     name: &str,
-    owner: impl FnOnce() -> &'a str,
+    owner: impl FnOnce() -> O,
     background: bool,
     server: impl FnOnce() -> Address,
 ) -> Span {
-    at(call!("release", name, owner = owner(), background, loss = Empty), server)
+    at(call!("release", name, owner = &*owner(), background, loss = Empty), server)
 }
 
 fn at(span: Span, server: impl FnOnce() -> Address) -> Span {
@@ -84,15 +85,15 @@ pub(crate) fn failed(span: &Span, error: &Error) {
 pub(crate) struct Hold(Option<Box<(Span, Instant)>>);
 
 impl Hold {
-    pub(crate) fn begin<'a>(
+    pub(crate) fn begin<O: Deref<Target = str>>(
         name: &str,
-        owner: impl FnOnce() -> &'a str,
+        owner: impl FnOnce() -> O,
         acquired_in: &Span,
     ) -> Self {
         let span = tracing::debug_span!(
             "hold",
             name,
-            owner = owner(),
+            owner = &*owner(),
             held_ms = Empty,
             loss = Empty,
             otel.status_code = Empty,

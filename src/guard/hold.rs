@@ -62,7 +62,7 @@ impl Hold {
     ) -> Self {
         let acquired = of.engine.uptime(now);
         let span = {
-            let owner = || granted.possession.owner();
+            let owner = || granted.possession.id();
             spans::Hold::begin(of.handle.names.key(), owner, acquired_in)
         };
         Self { of, granted, acquired, unlocking: false, stays: false, span }
@@ -91,7 +91,7 @@ impl Hold {
         }
         let key = self.of.handle.names.key();
         let server = || self.of.engine.router.address_of(key);
-        let span = spans::release(key, || self.granted.possession.owner(), false, server);
+        let span = spans::release(key, || self.granted.possession.id(), false, server);
         let (host, process) = (self.of.engine.host.clone(), self.of.engine.process.clone());
         if span.is_disabled() {
             return host.run(self.release(|| leaves(&side))).await;

@@ -140,6 +140,7 @@ impl<K: LockKind> Lock<K> {
         }
         // What Redis has for another handle, or for none, is not this one's.
         let own = possession.filter(|one| one.holds.lock().is_of(self.of.handle.number));
-        call.inspect(&self.of.handle.names, own.as_ref().map_or("", |own| own.owner())).await
+        let own = own.map(|own| own.id());
+        call.inspect(&self.of.handle.names, own.as_deref().unwrap_or_default()).await
     }
 }

@@ -24,6 +24,14 @@ impl<T> Few<T> {
         }
     }
 
+    /// Forgets all of them, and keeps the memory that they had.
+    pub(super) fn clear(&mut self) {
+        match self {
+            Self::Many(all) => all.clear(),
+            _ => *self = Self::None,
+        }
+    }
+
     /// Takes one out, and puts the last one in its place.
     pub(super) fn swap_remove(&mut self, at: usize) -> T {
         if let Self::Many(all) = self {
@@ -43,7 +51,7 @@ impl<T> Few<T> {
         }
     }
 
-    /// Takes so many of the first ones out.
+    /// Takes so many of the first ones out. There are as many.
     pub(super) fn take_first(&mut self, many: usize, mut each: impl FnMut(T)) {
         match self {
             Self::Many(all) => all.drain(..many).for_each(each),
@@ -56,7 +64,7 @@ impl<T> Few<T> {
         }
     }
 
-    /// Takes all out but so many of the first ones.
+    /// Takes all out but so many of the first ones. There are as many.
     pub(super) fn split_off(&mut self, at: usize) -> Vec<T> {
         match self {
             Self::Many(all) => all.split_off(at),

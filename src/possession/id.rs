@@ -12,7 +12,7 @@ use super::Possession;
 /// behind that.
 const MAX_LENGTH: usize = 36 + 1 + 20 + WRITER.len();
 
-/// `<uuid of the client>:<number>`, without memory of its own: there is one for each acquire.
+/// `<uuid of the client>:<number>`, without memory of its own: it is made for each request that names it.
 #[derive(Clone, Copy)]
 pub(crate) struct Id {
     text: [u8; MAX_LENGTH],

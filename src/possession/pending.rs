@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::lease::{Lease, valid_until, whole_millis};
 use crate::token::{Drawn, TokenBlock};
 
-use super::{Few, Hold, HoldState};
+use super::{Hold, HoldState};
 
 /// A release that Redis has not confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl HoldState {
     /// Redis has nothing to hear of the holds that were given back: the readers that are left need the same.
     pub(crate) fn nothing_is_pending(&mut self) {
         if self.shared.is_some() && !self.has_unanswered() {
-            self.given_back = Few::None;
+            self.given_back.clear();
         }
     }
 

@@ -113,7 +113,8 @@ impl Possessions {
     ) -> Arc<Possession> {
         let number = self.draw();
         let mut registered = self.registered.lock();
-        let again = spare.and_then(|spare| registered.begin_again(spare, names, number));
+        let again =
+            spare.and_then(|spare| registered.begin_again(spare, names, (number, kind.writes())));
         let possession = again.unwrap_or_else(|| self.made(names.clone(), number, kind.writes()));
         registered.insert(number, &possession);
         possession
@@ -231,7 +232,7 @@ impl Registered {
         &mut self,
         mut spare: Arc<Possession>,
         names: &Arc<Names>,
-        number: u64,
+        (number, writes): (u64, bool),
     ) -> Option<Arc<Possession>> {
         // Nothing else can refer to it again: that takes the entry, under the mutex.
         if Arc::strong_count(&spare) > 1 {
@@ -239,9 +240,11 @@ impl Registered {
         }
         self.remove(spare.number, Arc::as_ptr(&spare));
         let possession = Arc::get_mut(&mut spare)?;
-        possession.number = number;
-        let id = possession.id();
-        possession.seldom.get_mut().into_iter().for_each(|seldom| seldom.id = id);
+        (possession.number, possession.writes) = (number, writes);
+        if possession.seldom.get().is_some() {
+            let id = possession.id();
+            possession.seldom.get_mut().into_iter().for_each(|seldom| seldom.id = id);
+        }
         if !Arc::ptr_eq(&possession.names, names) {
             possession.names = names.clone();
         }

@@ -73,7 +73,7 @@ async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job
         Job::Release(release) => {
             let of = &release.possession;
             let key = of.names.key();
-            let span = spans::release(key, || of.owner(), true, || router.address_of(key));
+            let span = spans::release(key, || of.id(), true, || router.address_of(key));
             release_in_background(release, &router, &handoffs).instrument(span).await
         }
         Job::Settle(possession) => {

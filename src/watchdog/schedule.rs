@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use crate::stamp::Stamp;
-use crate::sweep::Sweep;
+use crate::sweep::{SWEEP_FROM, Sweep};
 
 pub(crate) struct Schedule<T> {
     entries: BinaryHeap<Entry<T>>,
@@ -63,7 +63,7 @@ impl<T> Schedule<T> {
     }
 
     /// Takes out the live items that are due by `by`, in the order of their due times, and `most` at
-    /// most.
+    /// most. Where few are left, gives back the memory of the others.
     pub(crate) fn take_due(&mut self, by: Instant, most: usize) -> Vec<Arc<T>> {
         let mut due = Vec::new();
         while due.len() < most
@@ -71,6 +71,10 @@ impl<T> Schedule<T> {
             && first.due.instant() <= by
         {
             due.extend(PeekMut::pop(first).item.upgrade());
+        }
+        let left = self.entries.len();
+        if self.entries.capacity() > 4 * left.max(SWEEP_FROM) {
+            self.entries.shrink_to(2 * left);
         }
         due
     }

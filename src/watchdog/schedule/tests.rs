@@ -216,6 +216,19 @@ fn living_owners_survive_every_sweep_and_dead_ones_none() {
 }
 
 #[test]
+fn the_memory_of_many_goes_when_few_are_left() {
+    let now = Instant::now();
+    let owners: Vec<Arc<usize>> = (0..100 * SWEEP_FROM).map(Arc::new).collect();
+    let mut schedule = Schedule::default();
+    for owner in &owners {
+        schedule.insert(now, owner);
+    }
+    assert!(schedule.entries.capacity() >= owners.len());
+    while !schedule.take_due(now, 100).is_empty() {}
+    assert!(schedule.entries.capacity() <= 4 * SWEEP_FROM, "{}", schedule.entries.capacity());
+}
+
+#[test]
 fn nothing_is_swept_until_the_dead_could_outnumber_the_living() {
     let now = Instant::now();
     let living: Vec<Arc<usize>> = (0..SWEEP_FROM).map(Arc::new).collect();

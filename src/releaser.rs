@@ -260,15 +260,18 @@ async fn send_release(
     // The request that gave up the entry of that waiter may have been faster than this one.
     let leaves_queue =
         (brings || gone.is_some() && entry.is_some()) && handoffs.waiters.has_left(names);
-    let (now, timeout) = (clock::now(), handoffs.config.watchdog_timeout);
-    let kept = kept.filter(|(writer, until)| {
-        confirmed && writer.holds.lock().outlasts_readers(*until, timeout, now)
-    });
-    Ok(Answered {
-        released: gone.is_none(),
-        leaves_queue,
-        outlasts: kept.map(|(writer, _)| writer),
-    })
+    let outlasts = kept.filter(|_| confirmed).and_then(|kept| outlasts_readers(kept, handoffs));
+    Ok(Answered { released: gone.is_none(), leaves_queue, outlasts })
+}
+
+/// The writer beside the readers that Redis has released, if Redis keeps its lock too long now.
+fn outlasts_readers(
+    (writer, until): (Arc<Possession>, Instant),
+    handoffs: &Handoffs,
+) -> Option<Arc<Possession>> {
+    let timeout = handoffs.config.watchdog_timeout;
+    let outlasts = writer.holds.lock().outlasts_readers(until, timeout, clock::now());
+    outlasts.then_some(writer)
 }
 
 /// Redis has executed that release, and so confirmed what it was sent for, and as many hand-offs.

@@ -13,7 +13,7 @@
 //!    keep the lock for longer, so the registry knows it while its possession lives and while its key stays.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::config::QUEUE_TERM;
@@ -61,11 +61,7 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
     possession.holds.lock().granted_by_message(lease, believed, tokens);
     // The client's thread has to see to a hand-off to a waiter that left as it got the lock.
     let mut settles = false;
-    let release = |settles: bool| {
-        let mut jobs = vec![Job::Release(BackgroundRelease::new(possession.clone(), None, lease))];
-        jobs.extend(settles.then(|| Job::Settle(possession.clone())));
-        jobs
-    };
+    let release = |settles| jobs_of_release(&possession, lease, settles);
     let Some(until) = until else { return release(settles) };
     loop {
         let progress = waiters.progress();
@@ -109,6 +105,13 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
             None => return release(settles),
         }
     }
+}
+
+/// The jobs that give a grant back, and see to a hand-off before if the client's thread has to.
+fn jobs_of_release(possession: &Arc<Possession>, lease: Duration, settles: bool) -> Vec<Job> {
+    let mut jobs = vec![Job::Release(BackgroundRelease::new(possession.clone(), None, lease))];
+    jobs.extend(settles.then(|| Job::Settle(possession.clone())));
+    jobs
 }
 
 /// Has Redis hear of the waiter before that has the lock. False if it may not have heard.

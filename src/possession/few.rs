@@ -101,3 +101,6 @@ impl<T> DerefMut for Few<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

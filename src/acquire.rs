@@ -78,6 +78,11 @@ trait Question: Copy + Send + Sync {
         None
     }
 
+    /// Takes a lock that its last holder has left in a gap.
+    fn fill_gap(_: &Acquisition<'_, Self>) -> Option<Self::Holds> {
+        None
+    }
+
     /// Asks Redis once. The call can wait for the answer until `gives_up_at`. `ticket` is that of a waiter.
     fn try_once(
         acquisition: &Acquisition<'_, Self>,
@@ -190,8 +195,9 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
     async fn ask_or_wait(&self) -> Result<Option<Q::Holds>, Error> {
         let Self { engine, begun, .. } = *self;
         let process = &engine.process;
-        if let Some(granted) = Q::join_readers(self, self.question.recurs()) {
-            return Ok(Some(granted));
+        let taken = Q::join_readers(self, self.question.recurs()).or_else(|| Q::fill_gap(self));
+        if taken.is_some() {
+            return Ok(taken);
         }
         if matches!(self.wait, Wait::Once) || self.nests() {
             let tried = process.bind(Q::try_once(self, begun, None, None)).await?;
@@ -246,10 +252,6 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
         let several = self.question.handles().len() > 1;
         let first = self.question.handles().first();
         first.map(|one| one.names.series.waits((!several).then_some(one.kind)))
-    }
-
-    fn until(&self) -> Option<Instant> {
-        if let Wait::Until(until) = self.wait { Some(until) } else { None }
     }
 
     /// Redis may still execute the last try, or a hand-off that came too late for this call.

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::kind::Kind;
-use crate::possession::{Ask, HandleId, Id, Possession, Possessions, Renewal};
+use crate::lease::Lease;
+use crate::possession::{Ask, HandleId, Id, Possession, Possessions, Recipient, Renewal};
 use crate::protocol::Names;
 
 mod readers;
@@ -49,6 +50,17 @@ impl Handle {
             own_wait_reported: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             last: Mutex::default(),
+        }
+    }
+
+    /// The recipient that a call of this handle is for a hand-off. Its lease is `requested` in whole milliseconds.
+    pub(crate) fn as_recipient(&self, lease: Lease, requested: Duration) -> Recipient {
+        Recipient {
+            to: self.number,
+            lease,
+            requested,
+            needs_token: self.kind.has_token(),
+            in_queue: self.names.is_in_order(),
         }
     }
 

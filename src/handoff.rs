@@ -30,6 +30,7 @@ use crate::released::ReleasedNames;
 use crate::transport::Router;
 use crate::wait::{Waiter, Waiters};
 
+mod gap;
 mod gather;
 mod releases;
 use gather::RoundTrip;
@@ -107,7 +108,7 @@ impl Handoffs {
         }
         let longest = self.config.command_timeout.saturating_add(LONGEST_PAUSE);
         let turn = streak.is_within(self.config.fair_turn, now);
-        let (waiter, (granted, settle), effects) =
+        let (waiter, (granted, settle, gap), effects) =
             self.waiters.take_next(names, turn, longest, left, now, |waiter| {
                 if waiter.handle.kind.is_shared() {
                     // A writer has the lock: Redis has to hear that readers come.
@@ -118,8 +119,9 @@ impl Handoffs {
                 let handed = possession.hand_off(to, has_permit, confirm, &self.config, now)?;
                 waiter.handle.enter(possession);
                 let granted = AcquiredHold::new(possession.clone(), handed.hold, waiter.requested);
-                Some((granted, handed.settle))
+                Some((granted, handed.settle, handed.gap))
             })?;
+        possession.end_gap(gap);
         // The new holder is woken last: what is woken last runs first on this worker.
         self.waiters.run(effects);
         let declined = waiter.hand(granted).err();
@@ -200,8 +202,12 @@ impl Handoffs {
         error: &Error,
     ) -> Option<Duration> {
         let (now, timeout) = (clock::now(), self.config.command_timeout);
-        if error.outcome() == Outcome::NotExecuted {
-            possession.holds.lock().forget_asked();
+        {
+            let mut holds = possession.holds.lock();
+            if error.outcome() == Outcome::NotExecuted {
+                holds.forget_asked();
+            }
+            holds.gap_is_over();
         }
         let (since, many) = *tries.unanswered.get_or_insert((asked, prolong.confirms));
         let is_unavailable = error.kind() == ErrorKind::Unavailable;

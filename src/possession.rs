@@ -29,8 +29,10 @@ use crate::stamp::Stamp;
 use crate::token::{FencingToken, TokenBlock};
 
 mod acquired_hold;
+mod confirms;
 mod ending;
 mod few;
+mod gap;
 mod handoff;
 mod id;
 mod joint;
@@ -46,6 +48,7 @@ mod shared;
 mod streak;
 pub(crate) use acquired_hold::AcquiredHold;
 use few::Few;
+pub(crate) use gap::{Crowd, LeftInGap};
 pub(crate) use handoff::{Confirm, MIN_HANDOFF_VALIDITY, Prolong, Recipient};
 pub(crate) use id::Id;
 pub(crate) use joint::{Held, Joint, Part};

@@ -29,6 +29,7 @@ use crate::possession::{
 use crate::protocol::{Call, Grant, Names, Released, Terms};
 use crate::transport::{Connection, Router};
 
+mod gap;
 mod granted;
 mod jobs;
 mod session;
@@ -281,10 +282,12 @@ fn confirm(possession: &Possession, pending: PendingRelease, confirms: usize) {
     // A release of everything was sent when no hold was left, and none has come since.
     let all = pending.count == 0;
     let confirms = holds.take_confirms(if all { usize::MAX } else { confirms });
+    let gap = if all { holds.take_gap() } else { None };
     drop(holds);
     for confirm in confirms {
         let _ = confirm.send(Ok(true));
     }
+    possession.end_gap(gap);
 }
 
 /// Leaves the key in Redis for that long, with no handle inside: see `hold_at_least` of a guard.
@@ -341,6 +344,8 @@ async fn release_in_background(
                 tracing::debug!(name = %possession.names.key(), owner = %possession.id(),
                     "a release could not be confirmed within its lease");
             }
+            let gap = possession.holds.lock().take_gap();
+            possession.end_gap(gap);
             // Nothing goes behind the last try, which may be under way.
             if let Some(connection) = release.connection.take() {
                 router.drop_connection(&connection);

@@ -79,6 +79,11 @@ impl TokenBlock {
         Self { next: last.get() - u64::from(left) + 1, left }
     }
 
+    /// How many tokens to draw for so many calls: enough for those that come while a request for more is under way.
+    pub(crate) fn size_for(calls: usize) -> u32 {
+        if calls == 0 { 0 } else { u32::try_from(2 * calls).unwrap_or(u32::MAX).clamp(64, 1024) }
+    }
+
     /// The next token.
     pub(crate) fn draw(&mut self) -> Option<FencingToken> {
         self.left = self.left.checked_sub(1)?;

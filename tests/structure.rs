@@ -54,7 +54,7 @@ const MODULES: &[(&str, &str)] = &[
     ("reclaim", "host releaser handoff protocol transport backoff clock error"),
     (
         "releaser",
-        "sweep host handoff wait handle possession protocol transport config spans backoff clock \
+        "sweep host handoff wait handle possession protocol transport config ready spans backoff clock \
          error",
     ),
     (
@@ -70,7 +70,7 @@ const MODULES: &[(&str, &str)] = &[
     ("loss", "wait possession clock error events"),
     (
         "wait",
-        "sweep host handle possession protocol transport lease backoff config clock sync error",
+        "sweep host handle possession protocol transport lease backoff config clock sync token error",
     ),
     ("released", "sweep host protocol transport"),
     // Who may nest, what the client has in Redis, what the wire says, and the way to Redis.

@@ -67,6 +67,19 @@ impl Question for One<'_> {
         self.recurs
     }
 
+    fn fill_gap(acquisition: &Acquisition<'_, Self>) -> Option<Held> {
+        let (One { handle, .. }, engine) = (acquisition.question, acquisition.engine);
+        engine.possessions.in_gap(&handle.names)?;
+        if acquisition.nests() {
+            // Redis has lost the one in the gap, and the client has yet to hear of that.
+            return None;
+        }
+        let to = handle.as_recipient(acquisition.lease, acquisition.requested);
+        let granted = engine.releaser.fill_gap(handle, to)?;
+        acquisition.claimed(handle, &granted);
+        Some(Self::handed(acquisition, granted))
+    }
+
     fn join_readers(acquisition: &Acquisition<'_, Self>, passes: bool) -> Option<Held> {
         acquisition.join_readers(passes, clock::now())
     }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::wait::{Reached, Registration};
+use crate::wait::{Next, Reached, Registration, WaitLimits};
 
 use super::{Acquisition, Question, Tried};
 
@@ -41,6 +41,14 @@ impl<Q: Question> Acquisition<'_, Q> {
                 tried = self.try_until(asked_at, None, None) => Some(tried),
             }
         })
+    }
+}
+
+impl Enqueued<'_> {
+    /// Parks until there is a reason to go on. If the lock is in a gap then, hands it off.
+    pub(super) fn next(&self, limits: &WaitLimits) -> impl Future<Output = Next> {
+        let parked = || self.engine.releaser.fill_gap_by_waiter(&self.handle().names);
+        self.registration.next(limits, parked)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::clock;
 use crate::error::Error;
 use crate::wait::WaitLimits;
 
-use super::{Acquisition, Question};
+use super::{Acquisition, Question, Wait};
 
 /// What a wait is to its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,10 @@ impl<Q: Question> Acquisition<'_, Q> {
             let time = clock::now().saturating_duration_since(self.begun);
             self.engine.events.counters.has_waited(time);
         }
+    }
+
+    pub(super) fn until(&self) -> Option<Instant> {
+        if let Wait::Until(until) = self.wait { Some(until) } else { None }
     }
 
     pub(super) fn waits_again(&self) -> bool {

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant};
 
 use crate::clock;
-use crate::possession::Possession;
+use crate::possession::{Crowd, Possession};
 use crate::sync::Mutex;
 
 use super::Handoffs;
@@ -16,11 +16,11 @@ use super::Handoffs;
 /// The client waits for at most one part in this many of a round trip.
 const ROUND_TRIP_DIVISOR: u32 = 8;
 
-/// This many callers are enough for one request.
-const ENOUGH_CALLERS: usize = 128;
-
 /// A streak has stopped growing if no caller came while the client's thread looked for other work this many times.
 const LOOKS_WITHOUT_GROWTH: u32 = 16;
+
+/// As many while callers are away that were confirmed by the last answer: another thread has to wake them first.
+const LOOKS_FOR_RETURN: u32 = 256;
 
 /// How long Redis took to answer the last request about hand-offs; zero if there was none.
 #[derive(Default)]
@@ -31,23 +31,33 @@ impl RoundTrip {
     pub(super) fn ended(&self, sent: Instant) {
         *self.0.lock() = clock::now().saturating_duration_since(sent);
     }
+
+    pub(super) fn last(&self) -> Duration {
+        *self.0.lock()
+    }
 }
 
 impl Handoffs {
     /// Waits until callers that await a confirmation come more slowly than a request confirms them.
     pub(super) async fn gather(&self, possession: &Possession) {
-        let until = clock::now() + *self.round_trip.0.lock() / ROUND_TRIP_DIVISOR;
-        let callers = || possession.holds.lock().confirms();
-        until_no_more_come(callers, until).await;
+        let until = clock::now() + self.round_trip.last() / ROUND_TRIP_DIVISOR;
+        until_no_more_come(|| possession.holds.lock().crowd(), until).await;
     }
 }
 
-async fn until_no_more_come(callers: impl Fn() -> usize, until: Instant) {
+async fn until_no_more_come(crowd: impl Fn() -> Crowd, until: Instant) {
     let (mut before, mut looks) = (0, 0);
-    while looks < LOOKS_WITHOUT_GROWTH && before < ENOUGH_CALLERS && clock::now() < until {
-        let now = callers();
-        looks = if now > before { 0 } else { looks + 1 };
-        before = now;
+    while clock::now() < until {
+        let Crowd { waiting, away, all_have_left } = crowd();
+        let is_all = all_have_left && away == 0;
+        let most = if away > 0 { LOOKS_FOR_RETURN } else { LOOKS_WITHOUT_GROWTH };
+        looks = if waiting > before { 0 } else { looks + 1 };
+        if is_all || looks > most {
+            return;
+        }
+        before = waiting;
+        // They may need the processor on which this thread runs.
+        std::thread::yield_now();
         tokio::task::yield_now().await;
     }
 }
@@ -58,9 +68,16 @@ mod tests {
 
     use super::*;
 
-    /// How many callers there are when the wait is over, if there can be `most`, and one comes every `looks` looks.
-    async fn gathered(most: usize, looks: u32, time: Duration) -> usize {
-        let callers = Cell::new(1);
+    /// How many callers there are when the wait is over, and how often it looked, if one comes every `looks` looks until
+    /// there are `most`, of which so many were there before the last answer.
+    async fn gathered(most: usize, looks: u32, before: usize, time: Duration) -> (usize, u32) {
+        let (callers, looked) = (Cell::new(1), Cell::new(0));
+        let crowd = || {
+            looked.set(looked.get() + 1);
+            let waiting = callers.get();
+            let away = before.saturating_sub(waiting);
+            Crowd { waiting, away, all_have_left: waiting == most }
+        };
         let grows = async {
             while callers.get() < most {
                 for _ in 0..looks {
@@ -72,27 +89,35 @@ mod tests {
         };
         tokio::select! {
             biased;
-            () = until_no_more_come(|| callers.get(), clock::now() + time) => {}
+            () = until_no_more_come(crowd, clock::now() + time) => {}
             () = grows => {}
         }
-        callers.get()
+        (callers.get(), looked.get())
     }
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
     #[tokio::test]
     async fn a_streak_that_grows_is_waited_for_until_no_more_callers_come() {
-        assert_eq!(gathered(60, 1, HOUR).await, 60);
-        assert_eq!(gathered(60, LOOKS_WITHOUT_GROWTH / 2, HOUR).await, 60);
-        assert!(
-            gathered(60, 2 * LOOKS_WITHOUT_GROWTH, HOUR).await < 3,
-            "no more come, for all that is known"
-        );
+        for (most, looks) in [(60, 1), (60, LOOKS_WITHOUT_GROWTH / 2), (10_000, 1)] {
+            assert_eq!(gathered(most, looks, 0, HOUR).await.0, most);
+        }
+        let (came, _) = gathered(60, 2 * LOOKS_WITHOUT_GROWTH, 0, HOUR).await;
+        assert!(came < 3, "no more come, for all that is known");
     }
 
     #[tokio::test]
-    async fn a_streak_is_waited_for_no_longer_than_until_there_are_enough_or_the_time_is_over() {
-        assert!((ENOUGH_CALLERS..ENOUGH_CALLERS + 3).contains(&gathered(10_000, 1, HOUR).await));
-        assert_eq!(gathered(60, 1, Duration::ZERO).await, 1);
+    async fn a_streak_is_waited_for_no_longer_than_until_all_have_left_or_the_time_is_over() {
+        assert_eq!(gathered(1, 1, 0, HOUR).await, (1, 1));
+        assert_eq!(gathered(60, 1, 0, Duration::ZERO).await, (1, 0));
+    }
+
+    #[tokio::test]
+    async fn callers_that_may_come_back_are_waited_for_longer() {
+        let (came, _) = gathered(60, 2 * LOOKS_WITHOUT_GROWTH, 60, HOUR).await;
+        assert_eq!(came, 60);
+        let (came, looked) = gathered(60, u32::MAX, 60, HOUR).await;
+        assert_eq!(came, 1);
+        assert!((LOOKS_FOR_RETURN..LOOKS_FOR_RETURN + 3).contains(&looked), "{looked}");
     }
 }

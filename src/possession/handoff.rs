@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::lease::{Lease, Validity, valid_until};
 use crate::token::TokenBlock;
 
+use super::gap::Gap;
 use super::streak::Streak;
 use super::{Few, HandleId, HoldId, HoldState, NewHold, Possession};
 
@@ -48,6 +49,8 @@ pub(crate) struct PassedHold {
     pub(crate) hold: NewHold,
     /// The client's thread has to settle the possession.
     pub(crate) settle: bool,
+    /// The gap that has ended with it.
+    pub(crate) gap: Option<Gap>,
 }
 
 /// What Redis is to hear of a possession: its count and its lease from now on.
@@ -101,12 +104,15 @@ pub(super) struct HandOffState {
     /// Redis has yet to hear which waiter the client's entry stands for.
     entry_unsaid: bool,
     /// The callers that wait until Redis has confirmed that their hold was there to its end.
-    confirms: Vec<Confirm>,
+    pub(super) confirms: Vec<Confirm>,
     /// The holds before, of which no request has said since that they were there to their ends, if a caller may
     /// have yet to ask for that.
     pub(super) unconfirmed: Few<Arc<Validity>>,
     /// The client's thread is about to tell Redis what it has to hear.
-    settling: bool,
+    pub(super) settling: bool,
+    pub(super) gap: Option<Gap>,
+    /// How many callers waited for a confirmation before the last answer.
+    pub(super) crowd: usize,
     /// The client's thread has the permit of the possession for that.
     prolonging: bool,
 }
@@ -227,7 +233,7 @@ impl HoldState {
             changes.then_some(Unwritten { hold: hold.0, lease: requested, until: own });
         handed.confirms.extend(confirm);
         let settle = !std::mem::replace(&mut handed.settling, true);
-        Some(PassedHold { hold, settle })
+        Some(PassedHold { hold, settle, gap: handed.gap.take() })
     }
 
     /// Whether the client's thread has still to tell Redis of the lease of a live guard, or of the count.
@@ -254,37 +260,6 @@ impl HoldState {
         self.handed.as_ref()?.unclaimed
     }
 
-    /// A caller waits until Redis has confirmed that the possession is there. Returns whether the client's thread has
-    /// to see to it.
-    pub(crate) fn confirms_to(&mut self, confirm: Confirm) -> bool {
-        let handed = self.handed();
-        handed.confirms.push(confirm);
-        !std::mem::replace(&mut handed.settling, true)
-    }
-
-    /// How many callers wait for a confirmation.
-    pub(crate) fn confirms(&self) -> usize {
-        self.handed.as_ref().map_or(0, |handed| handed.confirms.len())
-    }
-
-    /// The first of the callers that wait for a confirmation, for which there is an answer.
-    pub(crate) fn take_confirms(&mut self, many: usize) -> Vec<Confirm> {
-        let Some(handed) = &mut self.handed else { return Vec::new() };
-        handed.confirms.drain(..many.min(handed.confirms.len())).collect()
-    }
-
-    /// All callers that wait for a confirmation, if Redis does not have the lock: a request has found that beside
-    /// another one, whose answer went to others.
-    pub(crate) fn take_confirms_of_lost(&mut self) -> Vec<Confirm> {
-        let gone = self.rare.as_ref().is_some_and(|rare| rare.gone.is_some());
-        self.take_confirms(if gone { usize::MAX } else { 0 })
-    }
-
-    /// Whether such callers wait while a guard lives on. If every guard has run out, no call releases the lock for them.
-    pub(crate) fn leaves_confirms(&self) -> bool {
-        self.confirms() > 0 && !self.live.is_empty()
-    }
-
     /// The client's thread has the permit, or not any more.
     pub(crate) fn set_prolonging(&mut self, prolonging: bool) {
         if let Some(handed) = &mut self.handed {
@@ -306,8 +281,12 @@ impl HoldState {
     /// What Redis has to hear now; `None` if there is nothing: then the next hand-off asks the client's thread
     /// again. `block` is how many tokens the client draws where its waiters need some.
     pub(crate) fn prolong(&mut self, config: &Config, block: u32, now: Instant) -> Option<Prolong> {
-        let lease = self.promised(now, config.watchdog_timeout).filter(|_| !self.over);
-        let (count, counted, left) = (self.live_count(), self.counted, self.tokens.left());
+        let promised = self.promised(now, config.watchdog_timeout);
+        let in_gap = self.lease_in_gap(config, now);
+        let lease = promised.or(in_gap).filter(|_| !self.over);
+        let block = block.max(self.tokens_for_return());
+        let (counted, left) = (self.counted, self.tokens.left());
+        let count = if in_gap.is_some() { 1 } else { self.live_count() };
         let handed = self.handed.as_mut()?;
         let tokens = if left < block.div_ceil(2) { block } else { 0 };
         let says = handed.unwritten.is_some()
@@ -362,11 +341,13 @@ impl HoldState {
         let confirms = self.take_confirms(prolong.confirms);
         let handed = self.handed();
         handed.ahead = prolong.ahead;
+        handed.crowd = handed.confirms.len() + confirms.len();
         if prolong.ahead {
             self.lease = prolong.lease.as_millis() as u64;
             // The next holder relies on that lease, and nothing else says since when.
             self.set_renewed_at(Some(asked));
         }
+        self.gap_is_over();
         let handed = self.handed();
         if let Some(streak) = &mut handed.streak {
             streak.others = Some((others, streak.handoffs, now));

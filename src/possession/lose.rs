@@ -34,10 +34,12 @@ impl Possession {
     /// hold that the finding is about, or if this loss was found before.
     pub(crate) fn lose(&self, by: FoundBy, loss: Loss, now: Instant) -> Option<bool> {
         let mut valid = None;
-        let (lost, confirms) = {
+        let (lost, confirms, gap) = {
             let mut holds = self.holds.lock();
             let beside = matches!(by, FoundBy::Renewal | FoundBy::Reader);
-            if beside && holds.live.is_empty() {
+            // In a gap, another handle may have it soon.
+            let in_gap = holds.is_in_gap() && !holds.freeing;
+            if beside && holds.live.is_empty() && !in_gap {
                 return None;
             }
             // The callers whose holds a request under way is about learn that from its answer. The request may be
@@ -64,13 +66,15 @@ impl Possession {
             rare.gone = Some(loss);
             valid = valid.filter(|_| !rare.reported);
             rare.reported |= valid == Some(true);
-            (lost, holds.take_confirms(if under_way { 0 } else { usize::MAX }))
+            let confirms = holds.take_confirms(if under_way { 0 } else { usize::MAX });
+            (lost, confirms, holds.take_gap())
         };
         lost.iter().for_each(|validity| validity.wake());
         self.changed();
         for confirm in confirms {
             let _ = confirm.send(Ok(false));
         }
+        self.end_gap(gap);
         valid
     }
 

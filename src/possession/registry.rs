@@ -15,6 +15,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::gap::Gaps;
 use super::{HandleId, Id, Permit, Possession};
 use crate::clock;
 use crate::host::{HashMap, new_uuid};
@@ -26,6 +27,7 @@ pub(crate) struct Possessions {
     uuid: uuid::Uuid,
     next: AtomicU64,
     registered: Mutex<Registered>,
+    pub(super) gaps: Gaps,
     /// Whether a task waits until they have ended.
     pub(super) end: AtomicBool,
     pub(super) changed: Notify,
@@ -47,6 +49,7 @@ impl Default for Possessions {
             uuid: new_uuid(),
             next: AtomicU64::new(1),
             registered: registered.into(),
+            gaps: Gaps::default(),
             end: AtomicBool::new(false),
             changed: Notify::new(),
         }
@@ -179,6 +182,11 @@ impl Possessions {
             holds.releases_again(held_until);
         }
         Some((possession, permit))
+    }
+
+    /// The possession of this client that has that lock in a gap.
+    pub(crate) fn in_gap(&self, names: &Names) -> Option<Arc<Possession>> {
+        self.gaps.of(names)
     }
 
     /// Whether that is a possession of this client that is not idle.

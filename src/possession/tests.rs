@@ -6,6 +6,7 @@ use crate::error::Loss;
 use crate::kind::Kind;
 use crate::tests::explore::CASES;
 
+mod gap;
 mod handoff;
 mod joint;
 mod renewal;
@@ -38,6 +39,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(turn, to, lease, confirms, in_queue)| {
                 Op::HandOff { turn, to, lease, confirms, in_queue }
             }),
+        6 => Just(Op::LeaveInGap),
         6 => Just(Op::Claim),
         6 => Just(Op::Settle),
         2 => Just(Op::Pay),

@@ -78,13 +78,17 @@ async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job
         }
         Job::Settle(possession) => {
             let heard = handoffs.settle(&router, &possession).await;
+            handoffs.await_end_of_gap(&possession).await;
             let names = &possession.names;
             // The entry of a waiter that had the lock, or that has left meanwhile, may still be there.
             let leaves_queue =
                 names.is_in_order() && (!heard || handoffs.waiters.gives_entry_up(names));
             let leave_queue = || Job::LeaveQueue(names.clone(), Some(possession.clone()));
-            // The answer to its release is for the callers that still wait.
-            let releases = heard && possession.holds.lock().leaves_confirms();
+            let releases = {
+                let holds = possession.holds.lock();
+                // No call has come back. Or the answer to its release is for the callers that still wait.
+                holds.is_left_in_gap() || heard && holds.leaves_confirms()
+            };
             let release =
                 || Job::Release(BackgroundRelease::new(possession.clone(), None, Duration::ZERO));
             leaves_queue.then(leave_queue).into_iter().chain(releases.then(release)).collect()

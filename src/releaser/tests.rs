@@ -66,7 +66,7 @@ fn parks<'a>(handoffs: &'a Handoffs, handle: &Arc<Handle>) -> Registration<'a> {
     if registration.asks_at_once(&limits).is_some() {
         registration.record_refusal(Some(GRACE), "other".into());
     }
-    assert!(registration.next(&limits).now_or_never().is_none());
+    assert!(registration.next(&limits, || {}).now_or_never().is_none());
     registration
 }
 

@@ -9,13 +9,14 @@
 
 use std::time::Instant;
 
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::handoff::gone_when_asked_again;
 use crate::possession::{AcquiredHold, GiveBack, Held, Remains};
 use crate::protocol::Call;
+use crate::ready::let_ready_tasks_run;
 use crate::spans;
 
 use super::{Job, PossessionSession, Releaser};
@@ -83,11 +84,18 @@ fn lost(granted: &AcquiredHold, outcome: Outcome) -> Error {
     Error::lost(possession.names.key(), validity.loss(clock::now()), outcome)
 }
 
+fn unanswered() -> Error {
+    let message = "no answer for a hand-off";
+    Error::new(ErrorKind::Unavailable, Outcome::Unknown, message)
+}
+
 pub(crate) struct Unlock<'a> {
     session: PossessionSession<'a>,
     granted: &'a AcquiredHold,
     returned: ReturnedHold,
     handed_off: Option<Confirmation>,
+    /// It has left the lock in a gap, which has yet to end.
+    gap: Option<oneshot::Receiver<()>>,
 }
 
 impl<'a> Unlock<'a> {
@@ -99,16 +107,32 @@ impl<'a> Unlock<'a> {
     ) -> Self {
         let (possession, lease) = (granted.possession.clone(), granted.longest_lease());
         let session = PossessionSession::new(call, possession, releaser, None, lease);
-        let mut unlock = Self { session, granted, returned, handed_off: None };
-        unlock.handed_off = if returned.counts() { unlock.hand_off() } else { None };
+        let mut unlock = Self { session, granted, returned, handed_off: None, gap: None };
+        if returned.counts() {
+            let waits = unlock.has_next_waiter();
+            unlock.handed_off = if waits { unlock.hand_off() } else { unlock.begin_gap() };
+        }
         unlock
+    }
+
+    fn begin_gap(&mut self) -> Option<Confirmation> {
+        let PossessionSession { releaser, possession, .. } = &self.session;
+        let left = releaser.handoffs.begin_gap(possession)?;
+        if left.settle {
+            releaser.enqueue(Job::Settle(possession.clone()));
+        }
+        self.session.ends();
+        self.gap = Some(left.ended);
+        Some(left.confirmation)
+    }
+
+    fn has_next_waiter(&self) -> bool {
+        let PossessionSession { releaser, possession, .. } = &self.session;
+        releaser.handoffs.waiters.has_next_waiter(&possession.names)
     }
 
     fn hand_off(&mut self) -> Option<Confirmation> {
         let PossessionSession { releaser, possession, permit, .. } = &self.session;
-        if !releaser.handoffs.waiters.has_next_waiter(&possession.names) {
-            return None;
-        }
         let (confirm, confirmation) = oneshot::channel();
         let handed_off = releaser.hand_off(possession, permit.as_ref(), Some(confirm));
         handed_off.then(|| {
@@ -121,20 +145,31 @@ impl<'a> Unlock<'a> {
         self.handed_off.is_some()
     }
 
-    /// Waits until Redis has confirmed that the hold was there to its end.
+    /// Waits until Redis has confirmed that the hold was there to its end, and until the gap has ended that it has left.
     pub(crate) async fn await_handoff(&mut self) -> Result<(), Error> {
         let confirmation = self.handed_off.take().expect("BUG: no hand-off to wait for");
-        let executed = self.confirmed(confirmation).await;
+        let mut executed = self.confirmed(confirmation).await;
+        if let Some(ended) = self.gap.take().filter(|_| executed.is_ok()) {
+            executed = self.gap_ends(ended).await.and(executed);
+        }
         self.outcome(executed)
+    }
+
+    /// Those that were confirmed together with this one may come back: they were woken before it. Then ends the gap.
+    async fn gap_ends(&self, mut ended: oneshot::Receiver<()>) -> Result<(), Error> {
+        let_ready_tasks_run().await;
+        if ended.try_recv() != Err(TryRecvError::Empty) {
+            return Ok(());
+        }
+        self.session.releaser.end_gap(&self.session.possession);
+        let ended = clock::timeout_at(self.session.call.deadline, ended).await;
+        ended.map(drop).map_err(|_| unanswered())
     }
 
     async fn confirmed(&self, confirmation: Confirmation) -> Result<bool, Error> {
         spans::handed_off();
         let answer = clock::timeout_at(self.session.call.deadline, confirmation).await;
-        let executed = answer.ok().and_then(Result::ok).unwrap_or_else(|| {
-            let message = "no answer for a hand-off";
-            Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, message))
-        })?;
+        let executed = answer.ok().and_then(Result::ok).unwrap_or_else(|| Err(unanswered()))?;
         // Other holds may be lost by the same finding, and this one not be: a request that was not answered is about it.
         let AcquiredHold { possession, validity, .. } = self.granted;
         if !executed && possession.holds.lock().is_untold(validity) {
@@ -151,7 +186,8 @@ impl<'a> Unlock<'a> {
 
     async fn hand_off_or_release(&mut self) -> Result<bool, Error> {
         let now = self.session.acquire_permit(self.returned.begun).await?;
-        match if self.returned.counts() { self.hand_off() } else { None } {
+        let hands_off = self.returned.counts() && self.has_next_waiter();
+        match if hands_off { self.hand_off() } else { None } {
             None => {
                 let executed = self.session.send_release(now).await?;
                 match self.is_confirmed_by_another()? {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::handle::Handle;
 use crate::protocol::Names;
+use crate::token::TokenBlock;
 
 use super::change::{LONGEST_PARK, NextWaiter};
 use super::subscriptions::LINGER;
@@ -118,7 +119,7 @@ impl Waiters {
         let queues = self.queues.lock();
         let parked = queues.get(names).into_iter().flat_map(|queue| queue.parked());
         let fenced = parked.filter(|waiter| waiter.handle.kind.has_token()).count();
-        if fenced == 0 { 0 } else { u32::try_from(2 * fenced).unwrap_or(u32::MAX).clamp(64, 1024) }
+        TokenBlock::size_for(fenced)
     }
 
     /// Wakes the head of the lock's queue, which then sets its timer. `lease` is that of which Redis has heard just

@@ -48,14 +48,7 @@ enum GrantSlot {
 impl Waiter {
     /// The recipient that this waiter is for a hand-off, if it takes one.
     pub(crate) fn as_recipient(&self) -> Option<Recipient> {
-        let kind = self.handle.kind;
-        self.takes_hand_offs.then(|| Recipient {
-            to: self.handle.number,
-            lease: self.lease,
-            requested: self.requested,
-            needs_token: kind.has_token(),
-            in_queue: self.handle.names.is_in_order(),
-        })
+        self.takes_hand_offs.then(|| self.handle.as_recipient(self.lease, self.requested))
     }
 
     /// What this waiter wants of a read-write lock.
@@ -245,23 +238,35 @@ impl Registration<'_> {
         self.is_forgotten.store(true, Ordering::Relaxed);
     }
 
-    /// Parks until it is this waiter's turn to ask, or until there is no point in waiting.
-    pub(crate) async fn next(&self, limits: &WaitLimits) -> Next {
-        loop {
-            if let Some(granted) =
-                self.waiter.get().and_then(|waiter| waiter.take(GrantSlot::Empty))
-            {
-                self.notify_thread();
-                return Next::Handed(granted);
-            }
-            let wake_at = match self.check(limits) {
-                Ok(wake_at) => wake_at,
-                Err(next) => return next,
-            };
-            tokio::select! {
-                biased;
-                () = self.waiter().wake.notified() => {}
-                () = clock::until(wake_at) => {}
+    /// Parks until it is this waiter's turn to ask, or until there is no point in waiting. From `parked` on it can be
+    /// handed the lock.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "it would keep its arguments twice, for each parked call"
+    )]
+    pub(crate) fn next(
+        &self,
+        limits: &WaitLimits,
+        parked: impl Fn(),
+    ) -> impl Future<Output = Next> {
+        async move {
+            loop {
+                if let Some(granted) =
+                    self.waiter.get().and_then(|waiter| waiter.take(GrantSlot::Empty))
+                {
+                    self.notify_thread();
+                    return Next::Handed(granted);
+                }
+                let wake_at = match self.check(limits) {
+                    Ok(wake_at) => wake_at,
+                    Err(next) => return next,
+                };
+                parked();
+                tokio::select! {
+                    biased;
+                    () = self.waiter().wake.notified() => {}
+                    () = clock::until(wake_at) => {}
+                }
             }
         }
     }

@@ -6,6 +6,7 @@ mod support;
 
 mod beside_redisson;
 mod closing;
+mod crowds;
 mod distance;
 mod failover;
 mod fair;

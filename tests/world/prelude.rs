@@ -15,6 +15,7 @@ pub(crate) use tokio::task::JoinHandle;
 pub(crate) use tokio::time::{Instant, sleep, timeout};
 
 pub(crate) use crate::scene::{
-    ADDRESS, Scene, Side, in_short, logged, moments, play, redis_at, round_trip, waiting_for,
+    ADDRESS, Scene, Side, in_short, lock_for, logged, moments, play, redis_at, round_trip,
+    waiting_for,
 };
 pub(crate) use crate::support::*;

@@ -98,6 +98,17 @@ impl Side {
     }
 }
 
+/// A call for a lock, with a lease of its own or a default one.
+pub(crate) async fn lock_for<K: LockKind<Token = ()>>(
+    lock: Arc<Lock<K>>,
+    lease: Option<Duration>,
+) -> Result<LockGuard, redlatch::Error> {
+    match lease {
+        Some(lease) => lock.lock_with_lease(lease).await,
+        None => lock.lock().await,
+    }
+}
+
 /// A call that waits for a lock, in a task of its own on that machine: its guard, and when it came.
 pub(crate) fn waiting_for<K: LockKind>(
     machine: &Machine,

@@ -3,7 +3,6 @@
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use redlatch::FairLock;
-use redlatch::kind::LockKind;
 use tokio_test::task::{self, Spawn};
 
 use crate::prelude::*;
@@ -62,16 +61,6 @@ impl Granted {
 }
 
 /// With that lease, or the default one.
-async fn lock_for<K: LockKind<Token = ()>>(
-    lock: Arc<Lock<K>>,
-    lease: Option<Duration>,
-) -> Result<LockGuard, Error> {
-    match lease {
-        Some(lease) => lock.lock_with_lease(lease).await,
-        None => lock.lock().await,
-    }
-}
-
 /// The late call comes when its hold has ended, or never.
 #[test]
 fn what_nested_in_a_hold_that_came_too_late_is_renewed() {

@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::kind::Kind;
 use crate::tests::naive::Naive;
 
+mod gap;
 mod requests;
 mod watchdog;
 
@@ -38,6 +39,8 @@ pub(super) enum Op {
         confirms: bool,
         in_queue: bool,
     },
+    /// The holder takes it, gives it back, and leaves the lock in a gap.
+    LeaveInGap,
     /// The waiter takes it.
     Claim,
     /// The client's thread gets the permit and tells Redis what it has to hear of hand-offs.
@@ -135,6 +138,8 @@ pub(super) struct World {
     /// Given back, and waiting for the confirmation.
     given_back: Vec<Guard>,
     awaits: Vec<Awaits>,
+    /// Of those that have left the lock in a gap.
+    gaps: Vec<oneshot::Receiver<()>>,
     request: Option<Request>,
     order: u64,
     /// An earlier sending of the request was never answered.
@@ -182,6 +187,7 @@ impl World {
             guards: Vec::new(),
             given_back: Vec::new(),
             awaits: Vec::new(),
+            gaps: Vec::new(),
             request: None,
             order: 0,
             repeated: false,
@@ -232,6 +238,7 @@ impl World {
                 }
                 self.hand_off(to, lease, confirms, in_queue);
             }
+            Op::LeaveInGap => drop(self.leave_in_gap()),
             Op::Claim => {
                 let Some(hold) = self.unclaimed.take() else { return };
                 self.holds().takes(hold, WATCHDOG, self.now);
@@ -327,6 +334,7 @@ impl World {
         let to_next = Recipient { to, lease, requested, needs_token: false, in_queue };
         let handed = self.possession.hand_off(to_next, false, confirm, &self.config, self.now);
         let Some(handed) = handed else { return };
+        self.possession.end_gap(handed.gap);
         assert!(self.guards.is_empty(), "two handles are inside");
         if confirms {
             let waits = confirmation.try_recv().is_err_and(|none| none == TryRecvError::Empty);

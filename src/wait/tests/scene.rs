@@ -112,7 +112,7 @@ async fn call(stage: Arc<Stage>, me: usize) {
     let _fault = scene.keeps_wake_ups.then(|| KeepsWakeUps(waiters, &names, registration.ticket()));
     loop {
         let limits = WaitLimits { until: None, request: HOUR, outage: None, warn_at: None };
-        let next = registration.next(&limits).await;
+        let next = registration.next(&limits, || {}).await;
         assert!(matches!(next, Next::Ask(_)));
         let alone = Alone::new(&stage.asking[lock]);
         let granted = ask(&stage, lock, me).await;

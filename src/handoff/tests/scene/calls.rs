@@ -15,7 +15,7 @@ impl Stage {
         let enqueued = Enqueued { stage: self, registration };
         loop {
             let limits = WaitLimits { until: None, request: HOUR, outage: None, warn_at: None };
-            match enqueued.registration.next(&limits).await {
+            match enqueued.registration.next(&limits, || {}).await {
                 Next::Handed(granted) => {
                     let lease = granted.longest_lease();
                     granted.possession.holds.lock().takes(granted.hold, lease, clock::now());

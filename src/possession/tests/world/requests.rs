@@ -69,6 +69,9 @@ impl World {
                 } else {
                     self.holds().release_confirmed(pending);
                     self.confirmed(|holds| holds.take_confirms(confirms));
+                    if pending.count == 0 {
+                        self.gap_ends();
+                    }
                 }
                 if let Some((handle, lease)) = then {
                     drop(permit);

@@ -101,6 +101,7 @@ impl World {
             assert!(!gone, "a hold that was given back was set to lost");
         }
         self.hear();
+        self.check_gaps();
         let unwatched = self.scheduled.is_empty() && self.renewing.is_none();
         let needed = self.watched().count() > 0;
         assert!(!(unwatched && needed), "the watchdog does not renew this lease");

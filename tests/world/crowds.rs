@@ -1,0 +1,236 @@
+//! Crowds: tasks of one client that come back for a lock as soon as they have released it. The last one leaves the lock
+//! in a gap, until Redis has confirmed those before it.
+
+use futures::FutureExt;
+use redlatch::kind::LockKind;
+use tokio::task::JoinSet;
+use tokio_test::task::{self, Spawn};
+
+use crate::prelude::*;
+
+const NAME: &str = "crowd";
+const TURNS: u32 = 20;
+const AWAY: [Duration; 3] = [Duration::ZERO, ms(2), ms(100)];
+
+/// How many round trips each turn of a crowd takes, and how many scripts.
+async fn turns<K: LockKind>(
+    scene: &Scene,
+    away: Duration,
+    tasks: u32,
+    lock: fn(&LockClient) -> Lock<K>,
+) -> (f64, f64) {
+    let (machine, client) = scene.client(away, LockClient::builder()).await;
+    let (begun, before) = (Instant::now(), scene.calls("evalsha"));
+    let mut crowd = JoinSet::new();
+    for _ in 0..tasks {
+        let lock = lock(&client);
+        crowd.spawn(machine.run(async move {
+            for _ in 0..TURNS {
+                lock.lock().await.expect("the lock").unlock().await.expect("a release");
+            }
+        }));
+    }
+    crowd.join_all().await;
+    assert!(scene.holds(NAME).is_empty(), "something is left");
+    let time = begun.elapsed().as_secs_f64() / away.as_secs_f64();
+    let scripts = (scene.calls("evalsha") - before) as f64;
+    (time / f64::from(TURNS), scripts / f64::from(TURNS))
+}
+
+/// It took two round trips and two scripts when the last one released the lock at once.
+#[test]
+fn a_turn_of_a_crowd_takes_one_round_trip_and_one_script() {
+    for away in [2, 100].map(ms) {
+        for tasks in [2, 4, 16, 64, 200] {
+            play(0, async |scene| {
+                let (time, scripts) = turns(scene, away, tasks, |client| client.lock(NAME)).await;
+                let what = format!("{tasks} tasks at {away:?}: {time:.2}, {scripts:.2}");
+                assert!(time < 1.25 && scripts < 1.25, "{what}");
+            });
+        }
+    }
+}
+
+/// It needs tokens for all that come back.
+#[test]
+fn a_turn_of_a_crowd_takes_one_round_trip_with_fencing_tokens_too() {
+    for away in [2, 100].map(ms) {
+        for tasks in [4, 16, 64, 200] {
+            play(0, async |scene| {
+                let lock = |client: &LockClient| client.fenced_lock(NAME);
+                let (time, scripts) = turns(scene, away, tasks, lock).await;
+                let what = format!("{tasks} tasks at {away:?}: {time:.2}, {scripts:.2}");
+                assert!(time < 1.5 && scripts < 1.5, "{what}");
+            });
+        }
+    }
+}
+
+type Unlocking = JoinHandle<Result<(), Error>>;
+
+/// Two holders of one client, one after the other. The first waits for its confirmation when the second has the lock.
+async fn second_holder(
+    machine: &Machine,
+    client: &LockClient,
+    away: Duration,
+    lease: Option<Duration>,
+) -> (Unlocking, LockGuard) {
+    let guard = client.lock(NAME).lock().await.expect("the lock");
+    let second = machine.spawn(lock_for(Arc::new(client.lock(NAME)), lease));
+    sleep(8 * away + ms(10)).await;
+    let first = machine.spawn(guard.unlock());
+    (first, second.await.expect("no panic").expect("a hand-off"))
+}
+
+/// That unlock, after its first poll.
+fn begin_to_unlock(
+    machine: &Machine,
+    guard: LockGuard,
+) -> Spawn<futures::future::BoxFuture<'static, Result<(), Error>>> {
+    let mut unlocking = task::spawn(machine.run(guard.unlock()).boxed());
+    assert!(unlocking.poll().is_pending(), "no answer can be here yet");
+    unlocking
+}
+
+#[test]
+fn a_call_that_comes_in_the_gap_has_the_lock_at_once() {
+    for away in [2, 100].map(ms) {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let (first, second) = second_holder(&machine, &client, away, None).await;
+            let owner = second.owner().to_owned();
+            let unlocking = machine.spawn(second.unlock());
+            tokio::task::yield_now().await;
+            let begun = Instant::now();
+            let third = client.lock(NAME).try_lock_now().await.expect("an answer");
+            let third = third.expect("the lock, which is free");
+            assert_eq!((begun.elapsed(), third.owner()), (Duration::ZERO, &*owner), "{away:?}");
+            let fourth = waiting_for(&machine, client.lock(NAME));
+            for ended in [first, unlocking] {
+                ended.await.expect("no panic").expect("its hold was there");
+            }
+            third.unlock().await.expect("a release");
+            let (fourth, _) = fourth.await.expect("no panic");
+            assert_eq!(fourth.owner(), owner);
+            fourth.unlock().await.expect("a release");
+            assert!(scene.holds(NAME).is_empty(), "{away:?}: something is left");
+        });
+    }
+}
+
+/// If it does not come back either, its lock goes to another client a round trip later, polled or not.
+#[test]
+fn a_lock_that_was_left_in_a_gap_goes_to_another_client() {
+    for (away, becomes) in
+        AWAY.into_iter().flat_map(|away| ["polled", "parked", "dropped"].map(|how| (away, how)))
+    {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let (near, other) = scene.client(ms(2), LockClient::builder()).await;
+            let (first, second) = second_holder(&machine, &client, away, None).await;
+            let waiting = waiting_for(&near, other.lock(NAME));
+            sleep(ms(8)).await;
+            let begun = Instant::now();
+            let unlocking = begin_to_unlock(&machine, second);
+            let _parked = match becomes {
+                "polled" => {
+                    unlocking.await.expect("a release");
+                    // Redis has released it by then.
+                    let took = begun.elapsed();
+                    assert!(took <= 2 * away + away / 8 + ms(2), "{away:?}: {took:?}");
+                    None
+                }
+                "parked" => Some(unlocking),
+                _ => None,
+            };
+            first.await.expect("no panic").expect("its hold was there");
+            let (other, had) = timeout(ms(1_000), waiting).await.expect("soon").expect("no panic");
+            // The confirmation, at worst a round trip for the call that is not polled, the release, and what the other
+            // client needs.
+            let took = had - begun;
+            assert!(took <= 3 * away + ms(8), "{away:?}, {becomes}: {took:?}");
+            other.unlock().await.expect("a release");
+            timeout(2 * away + ms(10), client.close()).await.expect("closing is prompt");
+        });
+    }
+}
+
+/// Redis has said that both holds were there to their ends. The lease ends before the release comes there.
+#[test]
+fn a_hold_whose_lease_ends_in_the_gap_was_not_lost() {
+    let (away, lease) = (ms(400), ms(3_000));
+    for left in [250, 300, 350, 450, 650].map(ms) {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let first = client.lock(NAME).lock_with_lease(lease).await.expect("the lock");
+            let second = client.lock(NAME);
+            let second = machine.spawn(async move {
+                second.lock_with_lease(lease).await.expect("the lock").unlock().await
+            });
+            sleep(first.remaining() - left).await;
+            let (first, second) = (machine.spawn(first.unlock()), second);
+            for unlocked in [first, second] {
+                unlocked.await.expect("no panic").expect("its hold was there");
+            }
+            assert_eq!(client.stats().losses, 0, "{left:?}");
+            assert!(scene.holds(NAME).is_empty(), "{left:?}: something is left");
+        });
+    }
+}
+
+/// No request comes through while the lock is in a gap, or no answer: who left it there hears so in time. When the network is
+/// well again, Redis has nothing of it.
+#[test]
+fn an_outage_in_the_gap_leaves_nothing_behind() {
+    for (away, lost) in
+        AWAY.into_iter().flat_map(|away| [Direction::Up, Direction::Down].map(|lost| (away, lost)))
+    {
+        play(0, async |scene| {
+            let limit = ms(1_000);
+            let options = LockClient::builder().command_timeout(limit);
+            let (machine, client) = scene.client(away, options).await;
+            let (_, other) = scene.client(ms(2), LockClient::builder()).await;
+            let (first, second) = second_holder(&machine, &client, away, None).await;
+            scene.network.set_flow(&machine, scene.server, lost, Flow::Held);
+            let begun = Instant::now();
+            let error = machine.run(second.unlock()).await.expect_err("no answer");
+            assert_eq!((error.kind(), error.outcome()), (ErrorKind::Unavailable, Outcome::Unknown));
+            assert!(begun.elapsed() <= limit + ms(1), "{:?}", begun.elapsed());
+            let _ = first.await.expect("no panic");
+            scene.network.set_flow(&machine, scene.server, lost, Flow::Open);
+            // The longest pause of the background, and a dial.
+            let guard = timeout(limit + 8 * away + ms(10), other.lock(NAME).lock()).await;
+            let guard = guard.expect("the lock is free soon").expect("the lock");
+            guard.unlock().await.expect("a release");
+            let guard = machine.run(client.lock(NAME).lock()).await.expect("the lock");
+            guard.unlock().await.expect("a release");
+            assert!(scene.holds(NAME).is_empty(), "{away:?}: something is left");
+            assert_eq!(client.stats().losses, 0);
+        });
+    }
+}
+
+#[test]
+fn a_client_that_ends_in_the_gap_releases_the_lock() {
+    for (away, shuts_down) in AWAY.into_iter().flat_map(|away| [(away, false), (away, true)]) {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let (first, second) = second_holder(&machine, &client, away, None).await;
+            let unlocking = machine.spawn(second.unlock());
+            tokio::task::yield_now().await;
+            let begun = Instant::now();
+            if shuts_down {
+                let left = machine.run(client.shutdown(ms(5_000))).await;
+                assert!(left.released.is_empty() && left.unreleased.is_empty(), "{left:?}");
+            } else {
+                machine.run(client.close()).await;
+            }
+            let took = begun.elapsed();
+            assert!(took <= 3 * away + ms(2), "{away:?}: closed after {took:?}");
+            assert!(scene.holds(NAME).is_empty(), "{away:?}: something is left");
+            for ended in [first, unlocking] {
+                ended.await.expect("no panic").expect("its hold was there");
+            }
+        });
+    }
+}

@@ -81,11 +81,11 @@ impl Calm {
         begin.saturating_add(stretch)
     }
 
-    /// How much of the time between the two was not calm.
+    /// How much of the time between the two was not calm: none if the second one came first.
     pub(crate) fn disturbed(&self, from: u64, to: u64) -> u64 {
         let first = self.windows.partition_point(|window| window.1 <= from);
         let within = self.windows[first..].iter().take_while(|window| window.0 < to);
-        within.map(|(start, end)| end.min(&to) - start.max(&from)).sum()
+        within.map(|(start, end)| end.min(&to).saturating_sub(*start.max(&from))).sum()
     }
 }
 
@@ -106,4 +106,5 @@ pub(crate) fn windows_are_joined_and_cut() {
     assert_eq!(calm.disturbed(0, 100), 30);
     assert_eq!(calm.disturbed(12, 55), 23);
     assert_eq!(calm.disturbed(31, 49), 0);
+    assert_eq!(calm.disturbed(58, 52), 0);
 }

@@ -67,7 +67,9 @@ impl Possession {
             valid = valid.filter(|_| !rare.reported);
             rare.reported |= valid == Some(true);
             let confirms = holds.take_confirms(if under_way { 0 } else { usize::MAX });
-            (lost, confirms, holds.take_gap())
+            // With a request under way, the client's thread ends the gap, and releases what that has done.
+            let gap = if has_permit { None } else { holds.take_gap() };
+            (lost, confirms, gap)
         };
         lost.iter().for_each(|validity| validity.wake());
         self.changed();

@@ -132,6 +132,23 @@ fn a_loss_ends_the_gap() {
     }
 }
 
+/// The request that is under way may yet be executed: its undo stays pending.
+#[test]
+fn the_release_follows_a_loss_that_a_renewal_finds_beside_the_request_in_the_gap() {
+    let (story, hold, mut first) = second(Lease::Watchdog);
+    let _left = leave(&story, hold).expect("a gap");
+    let permit = story.possession.try_prolonging().expect("the permit");
+    story.prolong().expect("what both wait for");
+    story.lose(FoundBy::Renewal);
+    assert!(first.try_recv().is_err(), "its answer says that");
+    assert!(story.hand_off(LAST, Lease::Watchdog).is_none(), "it is lost");
+    assert_eq!(story.prolong(), None);
+    drop(permit);
+    assert!(story.holds().is_left_in_gap() && story.pending().is_some());
+    story.lose(FoundBy::Release);
+    assert!(!story.holds().is_in_gap() && story.pending().is_none());
+}
+
 /// The release may be why the lock is gone.
 #[test]
 fn a_renewal_that_finds_nothing_beside_a_release_ends_no_gap() {

@@ -347,7 +347,10 @@ impl HoldState {
             // The next holder relies on that lease, and nothing else says since when.
             self.set_renewed_at(Some(asked));
         }
-        self.gap_is_over();
+        if self.confirms() < 2 {
+            // Only the last holder still waits: its release is as good as another request.
+            self.gap_is_over();
+        }
         let handed = self.handed();
         if let Some(streak) = &mut handed.streak {
             streak.others = Some((others, streak.handoffs, now));

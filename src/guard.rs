@@ -94,9 +94,9 @@ impl<T> LockGuard<T> {
     /// the lock off to the next waiter of this client, or frees it and wakes those that wait in other
     /// clients. An earlier one leaves the lock held.
     ///
-    /// One round trip. Two if other calls of this client still wait for that one, which have just handed the lock on, and
-    /// no call comes for the lock meanwhile: the client keeps it for them until then. Needs a Tokio runtime, any one; a
-    /// drop needs none. Outside of one this is an error, and gives the hold back as a drop does.
+    /// One round trip. One or two more if other calls of this client have just handed the lock on and still wait for their
+    /// confirmation, and no call comes for the lock meanwhile: the client keeps it for them until then. Needs a Tokio
+    /// runtime, any one; a drop needs none. Outside of one this is an error, and gives the hold back as a drop does.
     ///
     /// # Errors
     ///

@@ -61,7 +61,7 @@ pub use multi::MultiLock;
 /// | | round trips |
 /// |---|---|
 /// | a lock that is free, or that this handle holds | 1 |
-/// | its [`unlock`](LockGuard::unlock), of a nested hold, too | 1; many calls share a request. 2 for the last of several calls of a client, one right after the other |
+/// | its [`unlock`](LockGuard::unlock), of a nested hold, too | 1; many calls share a request. 2 or 3 for the last of several calls of a client, one right after the other |
 /// | a waiter that gets the lock from a holder of its own client | 0: it waits for no answer |
 /// | a waiter that gets it from another client | from that `unlock` on 2: the message, and one more request. While it waits, 0 |
 /// | the first waiter of a client, before it waits | 3: the request that Redis refused, the subscription, one more request |

@@ -3,7 +3,8 @@
 //! A possession is one unbroken time in which this client has a name, under an id that is drawn for it
 //! and that no other ever has: nothing that is late can be about another possession. Redis knows the
 //! client by that id. Which handle is inside, the client alone knows: to hand the lock off to another
-//! handle changes the [`HoldState`] and nothing in Redis.
+//! handle changes the [`HoldState`] and nothing in Redis. For a moment no handle may be inside, between two of them: the
+//! lock is in a [`gap`].
 //!
 //! A hold state is pure: no I/O, no clock. Invariants:
 //!

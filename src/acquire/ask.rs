@@ -69,13 +69,13 @@ impl Question for One<'_> {
 
     fn fill_gap(acquisition: &Acquisition<'_, Self>) -> Option<Held> {
         let (One { handle, .. }, engine) = (acquisition.question, acquisition.engine);
-        engine.possessions.in_gap(&handle.names)?;
+        let possession = engine.possessions.in_gap(&handle.names)?;
         if acquisition.nests() {
             // Redis has lost the one in the gap, and the client has yet to hear of that.
             return None;
         }
         let to = handle.as_recipient(acquisition.lease, acquisition.requested);
-        let granted = engine.releaser.fill_gap(handle, to)?;
+        let granted = engine.releaser.fill_gap(possession, handle, to)?;
         acquisition.claimed(handle, &granted);
         Some(Self::handed(acquisition, granted))
     }

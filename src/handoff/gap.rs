@@ -12,7 +12,7 @@ impl Handoffs {
     /// caller must release it.
     pub(crate) fn begin_gap(&self, possession: &Arc<Possession>) -> Option<LeftInGap> {
         let (now, round_trip) = (clock::now(), self.round_trip.last());
-        // The caller waits for two round trips, at worst.
+        // The caller may wait for an answer that is on its way, another one, and that of the release.
         let is_far = round_trip > self.config.command_timeout / 4;
         if is_far || possession.names.is_in_order() {
             return None;

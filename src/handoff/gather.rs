@@ -3,7 +3,8 @@
 //! Tasks that hold a lock for next to no time hand it off faster than the client begins a request. If that
 //! request confirmed only the first of their hand-offs, all others would wait for its answer, and every
 //! turn would take two round trips. So the client first lets the streak grow, for a small part of a round trip, and
-//! stops waiting as soon as no more callers come.
+//! stops waiting as soon as no more callers come. It waits longer for those that the last answer has confirmed: if they
+//! come back, they share the request. And it stops at once when all of them have left the lock again.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,8 @@ const ROUND_TRIP_DIVISOR: u32 = 8;
 /// A streak has stopped growing if no caller came while the client's thread looked for other work this many times.
 const LOOKS_WITHOUT_GROWTH: u32 = 16;
 
-/// As many while callers are away that were confirmed by the last answer: another thread has to wake them first.
+/// The client's thread looks this many times while callers are away that the last answer has confirmed: another thread
+/// has to wake them first.
 const LOOKS_FOR_RETURN: u32 = 256;
 
 /// How long Redis took to answer the last request about hand-offs; zero if there was none.

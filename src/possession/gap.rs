@@ -8,7 +8,8 @@
 //!
 //! 1. **Nothing depends on the caller.** It has given its hold back, and whether it is polled again makes no difference.
 //! 2. **Redis keeps the lock no longer than for the last holder**, should the client's process end, or than if that had
-//!    renewed a default lease. One request is sent in a gap: if it is not answered, the release is next.
+//!    renewed a default lease. So a request that is not answered in a gap is not sent again: the release is next. It is
+//!    also next if only the last holder still waits after an answer.
 //! 3. There is no gap if the lock could not be handed off either, where other clients have their turn, and where Redis
 //!    keeps a queue.
 
@@ -33,8 +34,7 @@ use super::{HoldState, Possession};
 #[derive(Default)]
 pub(crate) struct Gap {
     ends: Vec<oneshot::Sender<()>>,
-    /// A request has been answered since it began, and those that it has confirmed have not come back, or it was not
-    /// answered.
+    /// The release is next (invariant 2).
     pub(super) is_over: bool,
 }
 
@@ -159,7 +159,7 @@ impl HoldState {
         self.handed.as_ref().is_some_and(|handed| handed.gap.is_some() && !handed.settling)
     }
 
-    /// Redis has answered the request that was sent in a gap, or has not: its release is next.
+    /// If there is a gap, its release is next (invariant 2).
     pub(crate) fn gap_is_over(&mut self) {
         let gap = self.handed.as_mut().and_then(|handed| handed.gap.as_mut());
         gap.into_iter().for_each(|gap| gap.is_over = true);

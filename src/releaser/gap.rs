@@ -11,9 +11,13 @@ use crate::protocol::Names;
 use super::{BackgroundRelease, Job, Releaser};
 
 impl Releaser {
-    /// Gives a call the lock that it asks for, if that is in a gap and no other call waits for it.
-    pub(crate) fn fill_gap(&self, handle: &Handle, to: Recipient) -> Option<AcquiredHold> {
-        let possession = self.handoffs.possessions.in_gap(&handle.names)?;
+    /// Gives a call of that handle the lock that it asks for, if that is in a gap and no other call waits for it.
+    pub(crate) fn fill_gap(
+        &self,
+        possession: Arc<Possession>,
+        handle: &Handle,
+        to: Recipient,
+    ) -> Option<AcquiredHold> {
         let (granted, settle) = self.handoffs.fill_gap(&possession, to)?;
         handle.enter(&possession);
         if settle {

@@ -1,9 +1,9 @@
 //! An `unlock`: gives a hold back, and waits until Redis has confirmed that.
 //!
 //! 1. Before the first await, it removes the hold from the hold state, and hands the lock off if a waiter of this
-//!    client can take it. (The last reader of a client may stay for a moment before that.) From there on the client's
-//!    thread asks Redis whether the hold was there to its end, or the drop of the [`PossessionSession`] enqueues the
-//!    release.
+//!    client can take it, or leaves it in a gap for those that may come back (see [`crate::possession`]). (The last reader
+//!    of a client may stay for a moment before that.) From there on the client's thread asks Redis whether the hold was
+//!    there to its end, and ends the gap, or the drop of the [`PossessionSession`] enqueues the release.
 //! 2. To wait for the confirmation of a hand-off takes a small future, to ask Redis a large one. The
 //!    guard boxes one of them, so they are apart: many waiters of one client hand off.
 

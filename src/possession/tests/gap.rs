@@ -117,6 +117,24 @@ fn a_lock_is_released_after_an_answer_in_the_gap() {
     assert_eq!(story.prolong(), None);
 }
 
+/// If the release followed the first answer, those that come back would have to ask Redis for the lock.
+#[test]
+fn another_request_follows_an_answer_in_the_gap_while_others_than_the_last_holder_wait() {
+    let (story, hold, _first) = second(Lease::Watchdog);
+    let prolong = story.prolong().expect("what the first one waits for");
+    story.give_back(hold);
+    let (confirm, _second) = oneshot::channel();
+    let handed = story.try_hand_off(LAST, Lease::Watchdog, false, Some(confirm));
+    let last = handed.expect("a hand-off").hold.0;
+    let _left = leave(&story, last).expect("a gap");
+    assert_eq!(story.prolonged(prolong, 0).len(), 1);
+    let prolong = story.prolong().expect("what two wait for");
+    assert_eq!((prolong.count, prolong.confirms), (1, 2));
+    assert_eq!(story.prolonged(prolong, 0).len(), 2);
+    assert!(story.prolong().is_none() && story.holds().is_left_in_gap());
+    assert!(story.holds().gap_to_end().is_some(), "its last holder sees to it");
+}
+
 /// A renewal that was sent before it began finds that, too: else another handle would have the lock.
 #[test]
 fn a_loss_ends_the_gap() {

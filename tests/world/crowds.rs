@@ -210,6 +210,32 @@ fn an_outage_in_the_gap_leaves_nothing_behind() {
     }
 }
 
+/// Each request that is sent again would have Redis keep the lock for a whole lease, with no handle inside.
+#[test]
+fn a_request_in_the_gap_that_was_not_answered_is_not_sent_again() {
+    for away in AWAY {
+        play(0, async |scene| {
+            let limit = ms(1_000);
+            let options = LockClient::builder().command_timeout(limit);
+            let (machine, client) = scene.client(away, options).await;
+            let (near, other) = scene.client(ms(2), LockClient::builder()).await;
+            let guard = client.lock(NAME).lock().await.expect("the lock");
+            let second = client.lock(NAME);
+            let second = machine
+                .spawn(async move { second.lock().await.expect("a hand-off").unlock().await });
+            let other = waiting_for(&near, other.lock(NAME));
+            sleep(8 * away + ms(10)).await;
+            let leases = scene.calls("pexpire");
+            scene.network.set_flow(&machine, scene.server, Direction::Down, Flow::Held);
+            machine.run(guard.unlock()).await.expect_err("no answer");
+            second.await.expect("no panic").expect_err("no answer");
+            scene.network.set_flow(&machine, scene.server, Direction::Down, Flow::Open);
+            drop(other.await.expect("no panic"));
+            assert_eq!(scene.calls("pexpire") - leases, 2, "{away:?}: that one, and a grant");
+        });
+    }
+}
+
 #[test]
 fn a_client_that_ends_in_the_gap_releases_the_lock() {
     for (away, shuts_down) in AWAY.into_iter().flat_map(|away| [(away, false), (away, true)]) {

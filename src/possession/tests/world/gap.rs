@@ -29,5 +29,7 @@ impl World {
     pub(super) fn check_gaps(&mut self) {
         self.gaps.retain_mut(|ended| ended.try_recv() == Err(TryRecvError::Empty));
         assert_eq!(self.holds().is_in_gap(), !self.gaps.is_empty(), "a gap has no end");
+        let holder = self.guards.iter().any(|guard| guard.validity.check(self.now).is_some());
+        assert!(self.gaps.is_empty() || !holder, "a handle is inside a gap");
     }
 }

@@ -167,6 +167,9 @@ async fn sentinels_may_come_up_later() {
     for sentinel in set.sentinels() {
         Sentinels::start_again(sentinel);
     }
+    // With no call in between: the client tries again each second, as long as a call may take here.
+    let primary = format!("127.0.0.1:{}", set.master().port());
+    wait_until("the primary", SOON, || format!("{client:?}").contains(&primary)).await;
     works(&client, "early").await;
     set.failover();
     works(&client, "later").await;

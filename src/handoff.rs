@@ -308,7 +308,6 @@ impl Handoffs {
         }
         if repeated || failed {
             // It may have been there when the first request came, and have ended since.
-            possession.holds.lock().cannot_tell();
             self.record_failure(possession, prolong.confirms, &gone_when_asked_again());
         }
         self.losses.found_gone(possession, FoundBy::HandOff, loss);

@@ -90,7 +90,6 @@ impl Possession {
             let Some(loss) = holds.rare.as_ref().and_then(|rare| rare.gone) else {
                 return confirms;
             };
-            holds.cannot_tell();
             let lost = holds.take_returned();
             for validity in &lost {
                 validity.lose(loss, now);

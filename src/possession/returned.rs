@@ -29,10 +29,10 @@ impl HoldState {
         self.take_oldest(many, drop);
     }
 
-    /// Redis has nothing of the lock. Returns the holds that are lost by that: an earlier request, which may have been
-    /// executed when the lock was there still, was about all others.
+    /// Redis has nothing of the lock. Returns the holds that are lost by that. An earlier request, which may have been
+    /// executed when the lock was there still, was about all others: the client cannot tell.
     pub(super) fn take_returned(&mut self) -> Vec<Arc<Validity>> {
-        self.take_asked(drop);
+        self.cannot_tell();
         let mut lost = Vec::new();
         self.take_oldest(usize::MAX, |one| lost.push(one));
         lost
@@ -58,22 +58,17 @@ impl HoldState {
         lost
     }
 
-    /// A request about a hand-off was sent again, and found nothing of the lock. It may have found the lock when it was
-    /// sent first. So the client cannot tell whether the holds that it is about were there to their ends.
-    pub(crate) fn cannot_tell(&mut self) {
+    /// A request has found nothing of the lock. An earlier one without an answer may have found the lock there. So the
+    /// client cannot tell whether the holds that it was about were there to their ends.
+    fn cannot_tell(&mut self) {
+        let unanswered = self.rare.as_mut().map_or(0, |rare| std::mem::take(&mut rare.unanswered));
+        let asked = std::mem::take(&mut self.asked).max(unanswered);
         let mut untold = Vec::new();
-        self.take_asked(|one| untold.push(one));
+        self.take_oldest(asked as usize, |one| untold.push(one));
         if !untold.is_empty() {
             untold.retain(is_awaited);
             self.rare().untold.append(&mut untold);
         }
-    }
-
-    /// Takes the holds that a request was about which was never answered.
-    fn take_asked(&mut self, each: impl FnMut(Arc<Validity>)) {
-        let unanswered = self.rare.as_mut().map_or(0, |rare| std::mem::take(&mut rare.unanswered));
-        let asked = std::mem::take(&mut self.asked).max(unanswered);
-        self.take_oldest(asked as usize, each);
     }
 
     /// The lock is handed off: a caller may have yet to ask what became of the holds that were given back.

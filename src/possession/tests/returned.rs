@@ -26,6 +26,9 @@ fn a_hold_is_lost_only_if_no_unanswered_release_was_about_it() {
     story.holds().forget_asked();
     story.lose(FoundBy::Release);
     assert_eq!(validities.map(|one| one.is_gone()), [false, false, true, true]);
+    // Nor does an `unlock` say that this one was there to its end.
+    let is_untold = |one| story.holds().is_untold(one);
+    assert_eq!(validities.map(is_untold), [false, true, false, false]);
 }
 
 #[test]
@@ -59,7 +62,6 @@ fn a_request_that_was_sent_twice_says_nothing_of_the_holds_before_it_and_a_later
     let (hold, second) = story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
     story.prolong().expect("a lease");
     story.give_back(hold);
-    story.holds().cannot_tell();
     assert_eq!(story.lose(FoundBy::HandOff), Some(true));
     assert_eq!([&first, &second].map(|one| one.is_gone()), [false, true]);
     assert_eq!([&first, &second].map(|one| story.holds().is_untold(one)), [true, false]);

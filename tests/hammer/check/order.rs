@@ -77,9 +77,14 @@ fn of_key(
     };
     // Redis may have granted it to a call first, and lost it before the call heard of that.
     let was_taken_away = |call: &Acquire| {
-        let is_lost = call.release.as_ref().is_some_and(|release| release.outcome == Outcome::Lost);
+        // A drop does not say what it found.
+        let may_be_lost = call
+            .release
+            .as_ref()
+            .is_some_and(|release| release.how == How::Drop || release.outcome == Outcome::Lost);
         let meanwhile = |from: u64, to: u64| from <= call.ret && call.inv <= to;
-        is_lost && history.deletions().any(|(key, from, to)| key == call.key && meanwhile(from, to))
+        may_be_lost
+            && history.deletions().any(|(key, from, to)| key == call.key && meanwhile(from, to))
     };
     let closed = history.closed();
     let closes =
@@ -179,17 +184,24 @@ pub(crate) mod trials {
     }
 
     pub(crate) fn who_lost_it_before_it_heard_of_it_was_not_passed() {
-        let found = |outcome, deleted_at: Option<u64>| {
+        let found = |(how, outcome), deleted_at: Option<u64>| {
             let mut earlier = held(0, 1_000).until(1_010, 1_011).told(outcome);
+            earlier.release.as_mut().expect("a release").how = how;
             let mut later = held(1, 900).until(910, 911);
             (earlier.key, earlier.inv, later.key, later.inv) = (FAIR, 0, FAIR, 500 * MS);
             let mut history = history(vec![earlier, later]);
             history.faults.extend(deleted_at.map(|t| deleted(FAIR, t)));
             check(&history, &Calm::default()).len()
         };
-        assert_eq!(found(Outcome::Lost, Some(800)), 0);
-        assert_eq!(found(Outcome::Lost, None), 1, "its key was there");
-        assert_eq!(found(Outcome::Done, Some(800)), 1, "it had the lock");
+        let [lost, done] = [Outcome::Lost, Outcome::Done].map(|outcome| (How::Unlock, outcome));
+        let dropped = (How::Drop, Outcome::Open);
+        assert_eq!([lost, dropped].map(|release| found(release, Some(800))), [0, 0]);
+        assert_eq!(
+            [lost, dropped].map(|release| found(release, None)),
+            [1, 1],
+            "its key was there"
+        );
+        assert_eq!(found(done, Some(800)), 1, "it had the lock");
     }
 
     pub(crate) fn who_closes_gives_its_entry_up() {

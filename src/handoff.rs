@@ -3,7 +3,7 @@
 //! While Redis has the name under this client's possession, no other client can get it. So when a
 //! holder gives its last guard back and another call of this client is parked, that call has the
 //! lock at once, under the same possession. Redis hears of it only if its lease or its hold count
-//! has to change, and from an `unlock` that waits for a confirmation.
+//! has to change, or if an `unlock` waits until Redis confirms that the hold before was there to its end.
 //!
 //! 1. **The client has the name all the while.** A hand-off starts from a possession that is valid, and
 //!    the new hold is valid no longer than that (see [`crate::possession`]). If Redis finds the name gone,
@@ -11,7 +11,7 @@
 //! 2. **One request at a time, for all that has come.** The client's thread [settles](Handoffs::settle) a
 //!    possession: it sends what its state is then. A request that was not answered is sent again, behind
 //!    the first one and as the state is by then.
-//! 3. The holder is not kept waiting for that, and neither are those that come after it.
+//! 3. No new holder waits for that. Only the `unlock` of the one before does.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,7 +30,6 @@ use crate::released::ReleasedNames;
 use crate::transport::Router;
 use crate::wait::{Waiter, Waiters};
 
-mod gap;
 mod gather;
 mod releases;
 use gather::RoundTrip;
@@ -52,7 +51,7 @@ struct Tries {
     backoff: Backoff,
     /// No other one begins later.
     end: Option<Instant>,
-    /// When the first hand-off began whose callers have yet to hear what came of it, and how many callers those are.
+    /// When the first request was sent whose callers have yet to hear what came of it, and how many callers those are.
     unanswered: Option<(Instant, usize)>,
 }
 
@@ -121,7 +120,7 @@ impl Handoffs {
                 let granted = AcquiredHold::new(possession.clone(), handed.hold, waiter.requested);
                 Some((granted, handed.settle, handed.gap))
             })?;
-        possession.end_gap(gap);
+        possession.announce_end(gap);
         // The new holder is woken last: what is woken last runs first on this worker.
         self.waiters.run(effects);
         let declined = waiter.hand(granted).err();
@@ -139,8 +138,8 @@ impl Handoffs {
         others.is_some_and(|others| self.waiters.begin_deferral(names, Some(others), now))
     }
 
-    /// Tells Redis what it has to hear of a possession, until that is all: false if Redis did not hear of it, or
-    /// does not have the possession.
+    /// Tells Redis what it has to hear of a possession, until that is all: false if the client gave up, or if a request of
+    /// this found the possession gone.
     pub(crate) async fn settle(&self, router: &Router, possession: &Arc<Possession>) -> bool {
         let mut tries = Tries::default();
         let mut call = Call::new(router, clock::now());
@@ -164,7 +163,7 @@ impl Handoffs {
             };
             call.answer_timeout = self.answer_timeout(router, possession, left);
             call.deadline = asked + call.answer_timeout;
-            let heard = match self.prolong(&mut call, possession, prolong).await {
+            let told = match self.prolong(&mut call, possession, prolong).await {
                 Ok(Ok(prolonged)) => {
                     tries = Tries::default();
                     self.prolonged(possession, prolong, prolonged, asked);
@@ -184,7 +183,7 @@ impl Handoffs {
                 }
             };
             // The head may have no timer yet: the hand-off did not wake it.
-            self.waiters.wake_head(&possession.names, heard);
+            self.waiters.wake_head(&possession.names, told);
             self.gather(possession).await;
         };
         self.waiters.wake_head(&possession.names, None);
@@ -207,11 +206,11 @@ impl Handoffs {
             if error.outcome() == Outcome::NotExecuted {
                 holds.forget_asked();
             }
-            holds.gap_is_over();
+            holds.stop_requests_in_gap();
         }
         let (since, many) = *tries.unanswered.get_or_insert((asked, prolong.confirms));
         let is_unavailable = error.kind() == ErrorKind::Unavailable;
-        // Else the next try may answer the callers that wait for this one, in their time.
+        // Otherwise the next try may still answer these callers in time.
         if call.answer_timeout == timeout || !is_unavailable || now >= since + timeout {
             tries.unanswered = None;
             self.record_failure(possession, many, error);
@@ -231,7 +230,7 @@ impl Handoffs {
     }
 
     /// How long Redis may take to hear of a possession that has `left` of its lease left: a third of that, so that
-    /// another connection can tell it in time. If to make that one takes longer, there is no other way.
+    /// another connection can tell it in time. If it takes longer to make that one, the whole time of a command.
     fn answer_timeout(&self, router: &Router, possession: &Possession, left: Duration) -> Duration {
         let (third, longest) = (left / 3, self.config.command_timeout);
         let is_far = router.dial_time(possession.names.key()) >= third;
@@ -317,7 +316,7 @@ impl Handoffs {
     fn record_failure(&self, possession: &Possession, many: usize, error: &Error) {
         let confirms = possession.holds.lock().take_confirms(many);
         for confirm in confirms {
-            let message = format!("a hand-off failed, and is tried again: {error:#}");
+            let message = format!("Redis has not confirmed the hand-off: {error:#}");
             let _ = confirm.send(Err(Error::new(error.kind(), Outcome::Unknown, message)));
         }
     }

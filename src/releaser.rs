@@ -74,6 +74,11 @@ impl BackgroundRelease {
     fn new(possession: Arc<Possession>, permit: Option<Permit>, lease: Duration) -> Self {
         Self { possession, permit, connection: None, lease, unanswered: false }
     }
+
+    /// What Redis has ends with the lease that the hold state knows.
+    fn of_possession(possession: &Arc<Possession>) -> Self {
+        Self::new(possession.clone(), None, Duration::ZERO)
+    }
 }
 
 impl Releaser {
@@ -147,6 +152,13 @@ impl Releaser {
     /// Has the client's thread give up the client's entry in the queue that Redis keeps.
     pub(crate) fn leave_queue(&self, handle: &Handle) {
         self.enqueue(Job::LeaveQueue(handle.names.clone(), handle.last()));
+    }
+
+    /// Has the client's thread tell Redis of a possession, if it is not about to.
+    fn settle_if(&self, needed: bool, possession: &Arc<Possession>) {
+        if needed {
+            self.enqueue(Job::Settle(possession.clone()));
+        }
     }
 
     pub(crate) fn enqueue(&self, job: Job) {
@@ -287,7 +299,7 @@ fn confirm(possession: &Possession, pending: PendingRelease, confirms: usize) {
     for confirm in confirms {
         let _ = confirm.send(Ok(true));
     }
-    possession.end_gap(gap);
+    possession.announce_end(gap);
 }
 
 /// Leaves the key in Redis for that long, with no handle inside: see `hold_at_least` of a guard.
@@ -345,7 +357,7 @@ async fn release_in_background(
                     "a release could not be confirmed within its lease");
             }
             let gap = possession.holds.lock().take_gap();
-            possession.end_gap(gap);
+            possession.announce_end(gap);
             // Nothing goes behind the last try, which may be under way.
             if let Some(connection) = release.connection.take() {
                 router.drop_connection(&connection);

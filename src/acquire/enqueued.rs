@@ -47,7 +47,7 @@ impl<Q: Question> Acquisition<'_, Q> {
 impl Enqueued<'_> {
     /// Parks until there is a reason to go on. If the lock is in a gap then, hands it off.
     pub(super) fn next(&self, limits: &WaitLimits) -> impl Future<Output = Next> {
-        let parked = || self.engine.releaser.fill_gap_by_waiter(&self.handle().names);
+        let parked = || self.engine.releaser.offer_gap_to_waiters(&self.handle().names);
         self.registration.next(limits, parked)
     }
 }

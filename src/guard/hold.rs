@@ -133,10 +133,10 @@ impl Hold {
             returned.begun + self.of.engine.config.command_timeout,
         );
         let mut unlock = Unlock::begin(&self.of.engine.releaser, call, &self.granted, returned);
-        if unlock.is_handed_off() {
-            let handed_off =
-                self.of.engine.process.bind(async move { unlock.await_handoff().await });
-            return handed_off.await;
+        if unlock.awaits_confirmation() {
+            let confirmed =
+                self.of.engine.process.bind(async move { unlock.await_confirmation().await });
+            return confirmed.await;
         }
         self.of.engine.process.bind(async move { unlock.release().await }).await
     }

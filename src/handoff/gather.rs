@@ -34,13 +34,18 @@ impl RoundTrip {
         *self.0.lock() = clock::now().saturating_duration_since(sent);
     }
 
-    pub(super) fn last(&self) -> Duration {
+    fn last(&self) -> Duration {
         *self.0.lock()
     }
 }
 
 impl Handoffs {
-    /// Waits until callers that await a confirmation come more slowly than a request confirms them.
+    /// How long Redis took to answer the last request about hand-offs.
+    pub(crate) fn round_trip(&self) -> Duration {
+        self.round_trip.last()
+    }
+
+    /// Lets hand-offs collect for a moment, so that one request confirms many.
     pub(super) async fn gather(&self, possession: &Possession) {
         let until = clock::now() + self.round_trip.last() / ROUND_TRIP_DIVISOR;
         until_no_more_come(|| possession.holds.lock().crowd(), until).await;
@@ -50,8 +55,8 @@ impl Handoffs {
 async fn until_no_more_come(crowd: impl Fn() -> Crowd, until: Instant) {
     let (mut before, mut looks) = (0, 0);
     while clock::now() < until {
-        let Crowd { waiting, away, all_have_left } = crowd();
-        let is_all = all_have_left && away == 0;
+        let Crowd { waiting, away, is_in_gap } = crowd();
+        let is_all = is_in_gap && away == 0;
         let most = if away > 0 { LOOKS_FOR_RETURN } else { LOOKS_WITHOUT_GROWTH };
         looks = if waiting > before { 0 } else { looks + 1 };
         if is_all || looks > most {
@@ -78,7 +83,7 @@ mod tests {
             looked.set(looked.get() + 1);
             let waiting = callers.get();
             let away = before.saturating_sub(waiting);
-            Crowd { waiting, away, all_have_left: waiting == most }
+            Crowd { waiting, away, is_in_gap: waiting == most }
         };
         let grows = async {
             while callers.get() < most {

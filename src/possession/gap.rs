@@ -1,15 +1,23 @@
-//! The gap between the last holder of a streak of hand-offs and a call that comes back.
+//! A lock in a gap: Redis counts it for this client, and no handle is inside.
 //!
-//! Those that have handed the lock on wait until Redis has confirmed that. If the last of them released the lock, its
-//! release would confirm them all, and who comes back at once would have to ask Redis for the lock again: two round
-//! trips for each turn of all of them. So the last one leaves the lock in a gap, with no handle inside. The client's
-//! thread has Redis confirm them all meanwhile. A call that comes, or comes back, has the lock without a request; if none
-//! does, the thread releases the lock.
+//! *Why.* Those that have handed the lock on wait until Redis has confirmed that. If the last of them released the lock,
+//! the release would confirm them all, and those that come back at once would have to ask Redis for the lock again: two
+//! round trips for each turn of all of them. With the gap it is one.
 //!
-//! 1. **Nothing depends on the caller.** It has given its hold back, and whether it is polled again makes no difference.
-//! 2. **Redis keeps the lock no longer than for the last holder**, should the client's process end, or than if that had
-//!    renewed a default lease. So a request that is not answered in a gap is not sent again: the release is next. It is
-//!    also next if only the last holder still waits after an answer.
+//! *It begins* when an `unlock` finds no waiter, while other callers wait for their confirmation. The client's thread has
+//! Redis confirm them all then. (The drop of a guard releases the lock: it waits for nothing.)
+//!
+//! *It ends* when a call takes the lock, without a request; else when the client's thread releases the lock, or finds it
+//! lost.
+//!
+//! *It lasts* for the answer that is on its way, one more request, a round trip in which the last holder may have the
+//! lock released, and the release.
+//!
+//! 1. **Nothing depends on the last holder.** It has given its hold back. If it is not polled again, the client's thread
+//!    releases the lock.
+//! 2. **Should the process end, Redis keeps the lock for no longer** than the last holder's lease, or than one default
+//!    lease after the last answer. So the client does not repeat a request in the gap that was not answered: the release
+//!    is next. It is also next if the last holder alone still waits after an answer.
 //! 3. There is no gap if the lock could not be handed off either, where other clients have their turn, and where Redis
 //!    keeps a queue.
 
@@ -29,13 +37,13 @@ use crate::token::TokenBlock;
 
 use super::{HoldState, Possession};
 
-/// Its drop says that it has ended: another handle is inside, Redis has released the lock, or the lock is lost. It is not
-/// dropped under a mutex, because it wakes tasks.
+/// Its drop says that it has ended. It is not dropped under a mutex, because it wakes tasks.
 #[derive(Default)]
 pub(crate) struct Gap {
+    /// Dropped with it, never sent to.
     ends: Vec<oneshot::Sender<()>>,
-    /// The release is next (invariant 2).
-    pub(super) is_over: bool,
+    /// Invariant 2.
+    release_is_next: bool,
 }
 
 /// What the last holder waits for.
@@ -52,10 +60,9 @@ pub(crate) struct LeftInGap {
 pub(crate) struct Crowd {
     /// How many wait for a confirmation.
     pub(crate) waiting: usize,
-    /// How many of those may come back that waited before the last answer.
+    /// How many waited before the last answer and may come back: it has confirmed them.
     pub(crate) away: usize,
-    /// No handle is inside.
-    pub(crate) all_have_left: bool,
+    pub(crate) is_in_gap: bool,
 }
 
 /// The locks of a client that are in a gap.
@@ -63,58 +70,60 @@ pub(crate) struct Crowd {
 pub(super) struct Gaps {
     /// How many there are: each call looks at this.
     many: AtomicUsize,
-    of: Mutex<HashMap<Box<str>, Weak<Possession>>>,
+    by_key: Mutex<HashMap<Box<str>, Weak<Possession>>>,
 }
 
 impl Gaps {
     fn open(&self, possession: &Arc<Possession>) {
-        let mut of = self.of.lock();
-        of.insert(possession.names.key().into(), Arc::downgrade(possession));
-        self.many.store(of.len(), Ordering::Release);
+        let mut by_key = self.by_key.lock();
+        by_key.insert(possession.names.key().into(), Arc::downgrade(possession));
+        self.many.store(by_key.len(), Ordering::Release);
     }
 
     fn close(&self, possession: &Possession) {
-        let (mut of, key) = (self.of.lock(), possession.names.key());
-        if of.get(key).is_some_and(|one| std::ptr::eq(one.as_ptr(), possession)) {
-            of.remove(key);
+        let (mut by_key, key) = (self.by_key.lock(), possession.names.key());
+        if by_key.get(key).is_some_and(|one| std::ptr::eq(one.as_ptr(), possession)) {
+            by_key.remove(key);
         }
-        self.many.store(of.len(), Ordering::Release);
+        self.many.store(by_key.len(), Ordering::Release);
     }
 
     /// The possession that has that lock in a gap.
-    pub(super) fn of(&self, names: &Names) -> Option<Arc<Possession>> {
+    pub(super) fn find(&self, names: &Names) -> Option<Arc<Possession>> {
         if self.many.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let possession = self.of.lock().get(names.key())?.upgrade();
+        let possession = self.by_key.lock().get(names.key())?.upgrade();
+        // Locks of several kinds may have one key.
         possession.filter(|possession| *possession.names == *names)
     }
 }
 
 impl Possession {
-    /// Leaves the lock in a gap, if callers wait for a confirmation, which may come back. Not while another request is
-    /// under way that its caller needs, and not if it is the turn of other clients when Redis has `answered`.
+    /// Leaves the lock in a gap, if callers wait for a confirmation: they may come back. Not while another request is
+    /// under way that its caller needs, and not if it is the turn of other clients when the client expects an answer.
     pub(crate) fn begin_gap(
         self: &Arc<Self>,
         config: &Config,
         now: Instant,
-        answered: Instant,
+        answer_expected: Instant,
     ) -> Option<LeftInGap> {
         let mut holds = self.holds.lock();
-        let free = !self.is_permit_taken() || holds.is_prolonging();
-        let is_last = holds.confirms() == 0 || holds.turn_of_others(config, answered).is_some();
-        if !free || is_last || holds.hands_off_until(now).is_none() {
+        let may_come_back = holds.confirms() > 0;
+        let others_turn = holds.turn_of_others(config, answer_expected).is_some();
+        let can_be_handed_off = self.may_hand_off(&holds) && holds.hands_off_until(now).is_some();
+        if !may_come_back || others_turn || !can_be_handed_off {
             return None;
         }
         let (confirm, confirmation) = oneshot::channel();
         let settle = holds.confirms_to(confirm);
-        let ended = holds.gap_ends();
+        let ended = holds.wait_for_end_of_gap();
         self.registry.gaps.open(self);
         Some(LeftInGap { confirmation, ended, settle })
     }
 
-    /// The gap has ended, if there was one.
-    pub(crate) fn end_gap(&self, gap: Option<Gap>) {
+    /// Tells those that wait for it that the gap has ended, if there was one.
+    pub(crate) fn announce_end(&self, gap: Option<Gap>) {
         if gap.is_some() {
             self.registry.gaps.close(self);
         }
@@ -130,42 +139,43 @@ impl HoldState {
     pub(crate) fn crowd(&self) -> Crowd {
         let waiting = self.confirms();
         let before = self.handed.as_ref().map_or(0, |handed| handed.crowd);
-        Crowd { waiting, away: before.saturating_sub(waiting), all_have_left: self.is_in_gap() }
+        Crowd { waiting, away: before.saturating_sub(waiting), is_in_gap: self.is_in_gap() }
     }
 
-    /// How many tokens are to be drawn for those that may come back to a fenced lock in a gap, where none of them waits.
+    /// How many tokens are to be drawn for those that may come back to a fenced lock in a gap: none of them is in the
+    /// queue to be counted there.
     pub(super) fn tokens_for_return(&self) -> u32 {
         let fenced = self.is_in_gap() && self.token.is_some();
         TokenBlock::size_for(if fenced { self.confirms() } else { 0 })
     }
 
     /// Completes when the gap has ended.
-    fn gap_ends(&mut self) -> oneshot::Receiver<()> {
+    fn wait_for_end_of_gap(&mut self) -> oneshot::Receiver<()> {
         let (ends, ended) = oneshot::channel();
         self.handed().gap.get_or_insert_default().ends.push(ends);
         ended
     }
 
-    /// For the client's thread: completes when the gap has ended, if its last holder sees to that, which has been
-    /// confirmed.
-    pub(crate) fn gap_to_end(&mut self) -> Option<oneshot::Receiver<()>> {
+    /// For the client's thread: completes when the gap has ended, if its last holder has been confirmed and has yet to
+    /// end it.
+    pub(crate) fn end_of_gap_by_holder(&mut self) -> Option<oneshot::Receiver<()>> {
         let gap = self.handed.as_ref()?.gap.as_ref()?;
-        let sees_to_it = gap.ends.iter().any(|ends| !ends.is_closed()) && self.confirms() == 0;
-        (sees_to_it && self.is_left_in_gap()).then(|| self.gap_ends())
+        let holder_waits = gap.ends.iter().any(|ends| !ends.is_closed()) && self.confirms() == 0;
+        (holder_waits && self.gap_needs_release()).then(|| self.wait_for_end_of_gap())
     }
 
-    /// Whether there is a gap, and the client's thread is about to do nothing about it.
-    pub(crate) fn is_left_in_gap(&self) -> bool {
+    /// Whether there is a gap, and the client's thread has nothing left to ask Redis in it.
+    pub(crate) fn gap_needs_release(&self) -> bool {
         self.handed.as_ref().is_some_and(|handed| handed.gap.is_some() && !handed.settling)
     }
 
     /// If there is a gap, its release is next (invariant 2).
-    pub(crate) fn gap_is_over(&mut self) {
+    pub(crate) fn stop_requests_in_gap(&mut self) {
         let gap = self.handed.as_mut().and_then(|handed| handed.gap.as_mut());
-        gap.into_iter().for_each(|gap| gap.is_over = true);
+        gap.into_iter().for_each(|gap| gap.release_is_next = true);
     }
 
-    /// The gap ends, if there is one: the caller has to [say so](Possession::end_gap).
+    /// The gap ends, if there is one: the caller has to [announce](Possession::announce_end) that.
     pub(crate) fn take_gap(&mut self) -> Option<Gap> {
         self.handed.as_mut()?.gap.take()
     }
@@ -174,7 +184,7 @@ impl HoldState {
     /// too.
     pub(super) fn lease_in_gap(&self, config: &Config, now: Instant) -> Option<Duration> {
         let gap = self.handed.as_ref()?.gap.as_ref()?;
-        if gap.is_over || self.freeing || self.left(now).is_zero() {
+        if gap.release_is_next || self.freeing || self.left(now).is_zero() {
             return None;
         }
         // A lease of which Redis has not heard went with its holder.

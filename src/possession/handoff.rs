@@ -137,8 +137,13 @@ impl Possession {
         now: Instant,
     ) -> Option<PassedHold> {
         let mut holds = self.holds.lock();
-        let free = has_permit || !self.is_permit_taken() || holds.is_prolonging();
-        if free { holds.hand_off(to, confirm, config, now) } else { None }
+        let may = has_permit || self.may_hand_off(&holds);
+        if may { holds.hand_off(to, confirm, config, now) } else { None }
+    }
+
+    /// Whether no request is under way but one of a hand-off, which does not mind another.
+    pub(super) fn may_hand_off(&self, holds: &HoldState) -> bool {
+        !self.is_permit_taken() || holds.is_prolonging()
     }
 }
 
@@ -349,7 +354,7 @@ impl HoldState {
         }
         if self.confirms() < 2 {
             // Only the last holder still waits: its release is as good as another request.
-            self.gap_is_over();
+            self.stop_requests_in_gap();
         }
         let handed = self.handed();
         if let Some(streak) = &mut handed.streak {

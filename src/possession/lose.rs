@@ -76,7 +76,7 @@ impl Possession {
         for confirm in confirms {
             let _ = confirm.send(Ok(false));
         }
-        self.end_gap(gap);
+        self.announce_end(gap);
         valid
     }
 

@@ -186,7 +186,7 @@ impl Possessions {
 
     /// The possession of this client that has that lock in a gap.
     pub(crate) fn in_gap(&self, names: &Names) -> Option<Arc<Possession>> {
-        self.gaps.of(names)
+        self.gaps.find(names)
     }
 
     /// Whether that is a possession of this client that is not idle.

@@ -1,16 +1,32 @@
-//! A lock that its last holder has left in a gap (see [`crate::possession`]): a call takes it, or the client's thread
-//! releases it.
+//! A lock in a [gap](crate::possession): an `unlock` leaves it there; a call takes it, or the client's thread releases it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use crate::clock;
 use crate::handle::Handle;
-use crate::possession::{AcquiredHold, Possession, Recipient};
+use crate::handoff::Handoffs;
+use crate::possession::{AcquiredHold, LeftInGap, Possession, Recipient};
 use crate::protocol::Names;
 
 use super::{BackgroundRelease, Job, Releaser};
 
 impl Releaser {
+    /// Leaves a lock in a gap whose last guard has just been given back and that no waiter can take. `None` if the
+    /// caller must release it.
+    pub(super) fn begin_gap(&self, possession: &Arc<Possession>) -> Option<LeftInGap> {
+        let (config, round_trip) = (&self.handoffs.config, self.handoffs.round_trip());
+        // The caller waits for up to three answers, in the time of one command: that which is on its way, another one, and
+        // that of the release.
+        let is_far = round_trip > config.command_timeout / 4;
+        if is_far || possession.names.is_in_order() {
+            return None;
+        }
+        let now = clock::now();
+        let left = possession.begin_gap(config, now, now + round_trip)?;
+        self.settle_if(left.settle, possession);
+        Some(left)
+    }
+
     /// Gives a call of that handle the lock that it asks for, if that is in a gap and no other call waits for it.
     pub(crate) fn fill_gap(
         &self,
@@ -18,25 +34,42 @@ impl Releaser {
         handle: &Handle,
         to: Recipient,
     ) -> Option<AcquiredHold> {
-        let (granted, settle) = self.handoffs.fill_gap(&possession, to)?;
-        handle.enter(&possession);
-        if settle {
-            self.enqueue(Job::Settle(possession));
+        if !self.may_fill_gap(&possession) || !self.handoffs.waiters.lets_in(&possession.names) {
+            return None;
         }
-        Some(granted)
+        let (config, requested) = (&self.handoffs.config, to.requested);
+        let handed = possession.hand_off(to, false, None, config, clock::now())?;
+        possession.announce_end(handed.gap);
+        handle.enter(&possession);
+        self.settle_if(handed.settle, &possession);
+        Some(AcquiredHold::new(possession, handed.hold, requested))
+    }
+
+    /// A call has parked: hands it, or one that came before it, a lock that is in a gap.
+    pub(crate) fn offer_gap_to_waiters(&self, names: &Names) {
+        let possession = self.handoffs.possessions.in_gap(names);
+        if let Some(possession) = possession.filter(|one| self.may_fill_gap(one)) {
+            self.hand_off(&possession, None, None);
+        }
+    }
+
+    /// Whether that lock is in a gap, and it is not the turn of other clients.
+    fn may_fill_gap(&self, possession: &Possession) -> bool {
+        let holds = possession.holds.lock();
+        holds.is_in_gap() && holds.turn_of_others(&self.handoffs.config, clock::now()).is_none()
     }
 
     /// Has the client's thread release a lock that is in a gap, unless a call takes it before.
-    pub(super) fn end_gap(&self, possession: &Arc<Possession>) {
-        let release = BackgroundRelease::new(possession.clone(), None, Duration::ZERO);
-        self.enqueue(Job::Release(release));
+    pub(super) fn release_gap(&self, possession: &Arc<Possession>) {
+        self.enqueue(Job::Release(BackgroundRelease::of_possession(possession)));
     }
+}
 
-    /// A call has parked: hands a lock off that is in a gap.
-    pub(crate) fn fill_gap_by_waiter(&self, names: &Names) {
-        let possession = self.handoffs.possessions.in_gap(names);
-        if let Some(possession) = possession.filter(|one| self.handoffs.may_fill_gap(one)) {
-            self.hand_off(&possession, None, None);
-        }
+/// For the client's thread: waits until the last holder, which has been confirmed, has had the lock released, or a call has
+/// taken it. No longer than a round trip: a holder that is not polled does neither.
+pub(super) async fn await_end_of_gap(handoffs: &Handoffs, possession: &Possession) {
+    let gap = possession.holds.lock().end_of_gap_by_holder();
+    if let Some(ended) = gap {
+        let _ = clock::timeout_at(clock::now() + handoffs.round_trip(), ended).await;
     }
 }

@@ -1,7 +1,6 @@
 //! What the client's thread does in the background, one task for each job.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
@@ -16,6 +15,7 @@ use crate::protocol::Grant;
 use crate::spans;
 use crate::transport::Router;
 
+use super::gap::await_end_of_gap;
 use super::granted::{KnownGrants, pass_on};
 use super::{BackgroundRelease, Job, release_in_background};
 
@@ -76,23 +76,7 @@ async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job
             let span = spans::release(key, || of.id(), true, || router.address_of(key));
             release_in_background(release, &router, &handoffs).instrument(span).await
         }
-        Job::Settle(possession) => {
-            let heard = handoffs.settle(&router, &possession).await;
-            handoffs.await_end_of_gap(&possession).await;
-            let names = &possession.names;
-            // The entry of a waiter that had the lock, or that has left meanwhile, may still be there.
-            let leaves_queue =
-                names.is_in_order() && (!heard || handoffs.waiters.gives_entry_up(names));
-            let leave_queue = || Job::LeaveQueue(names.clone(), Some(possession.clone()));
-            let releases = {
-                let holds = possession.holds.lock();
-                // No call has come back. Or the answer to its release is for the callers that still wait.
-                holds.is_left_in_gap() || heard && holds.leaves_confirms()
-            };
-            let release =
-                || Job::Release(BackgroundRelease::new(possession.clone(), None, Duration::ZERO));
-            leaves_queue.then(leave_queue).into_iter().chain(releases.then(release)).collect()
-        }
+        Job::Settle(possession) => settle(&possession, &router, &handoffs).await,
         Job::Granted(grant) => pass_on(grant, &router, &handoffs).await,
         Job::LeaveQueue(names, behind) => {
             let leaves = handoffs.waiters.leave_queue(&names, behind, &router, &handoffs.config);
@@ -100,6 +84,26 @@ async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job
         }
         Job::Drain(_) => Vec::new(),
     }
+}
+
+/// Tells Redis of a possession, and waits for the end of a gap. Returns what is left to do.
+async fn settle(possession: &Arc<Possession>, router: &Router, handoffs: &Handoffs) -> Vec<Job> {
+    let heard = handoffs.settle(router, possession).await;
+    await_end_of_gap(handoffs, possession).await;
+    let (names, mut jobs) = (&possession.names, Vec::new());
+    // The entry of a waiter that had the lock, or that has left meanwhile, may still be there.
+    if names.is_in_order() && (!heard || handoffs.waiters.gives_entry_up(names)) {
+        jobs.push(Job::LeaveQueue(names.clone(), Some(possession.clone())));
+    }
+    let releases = {
+        let holds = possession.holds.lock();
+        // No call has come back. Or callers still wait for a confirmation, and a release confirms them, too.
+        holds.gap_needs_release() || heard && holds.leaves_confirms()
+    };
+    if releases {
+        jobs.push(Job::Release(BackgroundRelease::of_possession(possession)));
+    }
+    jobs
 }
 
 /// Releases what Redis still counts for a possession that has released it before.

@@ -56,8 +56,8 @@ impl<'a> PossessionSession<'a> {
         Ok(clock::now())
     }
 
-    /// The lock is another holder's now: nothing of this call is left to undo, and the client's thread needs
-    /// the permit.
+    /// The lock was handed on, or left in a gap: nothing of this call is left to undo, and the client's thread needs the
+    /// permit.
     pub(super) fn ends(&mut self) {
         self.permit = None;
         self.has_ended = true;

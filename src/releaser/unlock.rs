@@ -4,8 +4,8 @@
 //!    client can take it, or leaves it in a gap for those that may come back (see [`crate::possession`]). (The last reader
 //!    of a client may stay for a moment before that.) From there on the client's thread asks Redis whether the hold was
 //!    there to its end, and ends the gap, or the drop of the [`PossessionSession`] enqueues the release.
-//! 2. To wait for the confirmation of a hand-off takes a small future, to ask Redis a large one. The
-//!    guard boxes one of them, so they are apart: many waiters of one client hand off.
+//! 2. Most unlocks of a contended lock only wait for a confirmation, which takes a small future; to ask Redis takes a
+//!    large one. The guard boxes one of them, so they are apart.
 
 use std::time::Instant;
 
@@ -19,9 +19,9 @@ use crate::protocol::Call;
 use crate::ready::let_ready_tasks_run;
 use crate::spans;
 
-use super::{Job, PossessionSession, Releaser};
+use super::{PossessionSession, Releaser};
 
-/// What became of the hold before its end, as Redis says.
+/// Whether Redis found the lock there when the hold had ended.
 type Confirmation = oneshot::Receiver<Result<bool, Error>>;
 
 /// A hold that its guard has given back, and what remains of it.
@@ -84,8 +84,7 @@ fn lost(granted: &AcquiredHold, outcome: Outcome) -> Error {
     Error::lost(possession.names.key(), validity.loss(clock::now()), outcome)
 }
 
-fn unanswered() -> Error {
-    let message = "no answer for a hand-off";
+fn unanswered(message: &str) -> Error {
     Error::new(ErrorKind::Unavailable, Outcome::Unknown, message)
 }
 
@@ -93,7 +92,8 @@ pub(crate) struct Unlock<'a> {
     session: PossessionSession<'a>,
     granted: &'a AcquiredHold,
     returned: ReturnedHold,
-    handed_off: Option<Confirmation>,
+    /// It has handed the lock off, or left it in a gap.
+    confirmation: Option<Confirmation>,
     /// It has left the lock in a gap, which has yet to end.
     gap: Option<oneshot::Receiver<()>>,
 }
@@ -107,20 +107,16 @@ impl<'a> Unlock<'a> {
     ) -> Self {
         let (possession, lease) = (granted.possession.clone(), granted.longest_lease());
         let session = PossessionSession::new(call, possession, releaser, None, lease);
-        let mut unlock = Self { session, granted, returned, handed_off: None, gap: None };
+        let mut unlock = Self { session, granted, returned, confirmation: None, gap: None };
         if returned.counts() {
             let waits = unlock.has_next_waiter();
-            unlock.handed_off = if waits { unlock.hand_off() } else { unlock.begin_gap() };
+            unlock.confirmation = if waits { unlock.hand_off() } else { unlock.begin_gap() };
         }
         unlock
     }
 
     fn begin_gap(&mut self) -> Option<Confirmation> {
-        let PossessionSession { releaser, possession, .. } = &self.session;
-        let left = releaser.handoffs.begin_gap(possession)?;
-        if left.settle {
-            releaser.enqueue(Job::Settle(possession.clone()));
-        }
+        let left = self.session.releaser.begin_gap(&self.session.possession)?;
         self.session.ends();
         self.gap = Some(left.ended);
         Some(left.confirmation)
@@ -136,40 +132,43 @@ impl<'a> Unlock<'a> {
         let (confirm, confirmation) = oneshot::channel();
         let handed_off = releaser.hand_off(possession, permit.as_ref(), Some(confirm));
         handed_off.then(|| {
+            spans::handed_off();
             self.session.ends();
             confirmation
         })
     }
 
-    pub(crate) fn is_handed_off(&self) -> bool {
-        self.handed_off.is_some()
+    pub(crate) fn awaits_confirmation(&self) -> bool {
+        self.confirmation.is_some()
     }
 
     /// Waits until Redis has confirmed that the hold was there to its end, and until the gap has ended that it has left.
-    pub(crate) async fn await_handoff(&mut self) -> Result<(), Error> {
-        let confirmation = self.handed_off.take().expect("BUG: no hand-off to wait for");
+    pub(crate) async fn await_confirmation(&mut self) -> Result<(), Error> {
+        let confirmation = self.confirmation.take().expect("BUG: no confirmation to wait for");
         let mut executed = self.confirmed(confirmation).await;
         if let Some(ended) = self.gap.take().filter(|_| executed.is_ok()) {
-            executed = self.gap_ends(ended).await.and(executed);
+            executed = self.end_gap(ended).await.and(executed);
         }
         self.outcome(executed)
     }
 
-    /// Those that were confirmed together with this one may come back: they were woken before it. Then ends the gap.
-    async fn gap_ends(&self, mut ended: oneshot::Receiver<()>) -> Result<(), Error> {
+    /// Lets those come back that were confirmed together with this one: they were woken before it. Then has the lock
+    /// released, and fails if that is not answered: an `unlock` that is `Ok` leaves no lock behind with no holder.
+    async fn end_gap(&self, mut ended: oneshot::Receiver<()>) -> Result<(), Error> {
         let_ready_tasks_run().await;
-        if ended.try_recv() != Err(TryRecvError::Empty) {
+        let has_ended = ended.try_recv() != Err(TryRecvError::Empty);
+        if has_ended {
             return Ok(());
         }
-        self.session.releaser.end_gap(&self.session.possession);
+        self.session.releaser.release_gap(&self.session.possession);
         let ended = clock::timeout_at(self.session.call.deadline, ended).await;
-        ended.map(drop).map_err(|_| unanswered())
+        ended.map(drop).map_err(|_| unanswered("no answer to the release"))
     }
 
     async fn confirmed(&self, confirmation: Confirmation) -> Result<bool, Error> {
-        spans::handed_off();
         let answer = clock::timeout_at(self.session.call.deadline, confirmation).await;
-        let executed = answer.ok().and_then(Result::ok).unwrap_or_else(|| Err(unanswered()))?;
+        let answer = answer.ok().and_then(Result::ok);
+        let executed = answer.unwrap_or_else(|| Err(unanswered("no answer about a hand-off")))?;
         // Other holds may be lost by the same finding, and this one not be: a request that was not answered is about it.
         let AcquiredHold { possession, validity, .. } = self.granted;
         if !executed && possession.holds.lock().is_untold(validity) {
@@ -187,22 +186,21 @@ impl<'a> Unlock<'a> {
     async fn hand_off_or_release(&mut self) -> Result<bool, Error> {
         let now = self.session.acquire_permit(self.returned.begun).await?;
         let hands_off = self.returned.counts() && self.has_next_waiter();
-        match if hands_off { self.hand_off() } else { None } {
-            None => {
-                let executed = self.session.send_release(now).await?;
-                match self.is_confirmed_by_another()? {
-                    None => Ok(executed),
-                    Some(confirmation) => self.confirmed(confirmation).await,
-                }
-            }
+        let mut executed = false;
+        let mut confirmation = if hands_off { self.hand_off() } else { None };
+        if confirmation.is_none() {
+            executed = self.session.send_release(now).await?;
+            confirmation = self.confirmation_by_another()?;
+        }
+        match confirmation {
             Some(confirmation) => self.confirmed(confirmation).await,
+            None => Ok(executed),
         }
     }
 
-    /// Another call of this handle gave its hold back later, or earlier, and has handed the lock off: if no request
-    /// has said since that this hold was there, the client's thread asks. Fails if its request was about this hold, too,
-    /// and found nothing when it was sent again.
-    fn is_confirmed_by_another(&mut self) -> Result<Option<Confirmation>, Error> {
+    /// Another call of this handle may have handed the lock off after this hold. If no request has said since that this
+    /// hold was there, the client's thread asks. Fails if it has asked twice, and cannot tell any more.
+    fn confirmation_by_another(&mut self) -> Result<Option<Confirmation>, Error> {
         let AcquiredHold { possession, validity, .. } = self.granted;
         let (settle, confirmation) = {
             let mut holds = possession.holds.lock();
@@ -215,9 +213,7 @@ impl<'a> Unlock<'a> {
             let (confirm, confirmation) = oneshot::channel();
             (holds.confirms_to(confirm), confirmation)
         };
-        if settle {
-            self.session.releaser.enqueue(Job::Settle(possession.clone()));
-        }
+        self.session.releaser.settle_if(settle, possession);
         self.session.ends();
         Ok(Some(confirmation))
     }

@@ -91,7 +91,7 @@ fn the_next_handle_has_a_lock_that_is_in_a_gap_and_it_ends() {
     assert!(story.possession.registry.in_gap(&story.possession.names).is_some());
     let handed = story.try_hand_off(LAST, Lease::Watchdog, false, None).expect("a hand-off");
     assert!(handed.gap.is_some() && !story.holds().is_in_gap());
-    story.possession.end_gap(handed.gap);
+    story.possession.announce_end(handed.gap);
     assert!(left.ended.try_recv() == Err(oneshot::error::TryRecvError::Closed));
     assert!(story.possession.registry.in_gap(&story.possession.names).is_none());
     assert!(first.try_recv().is_err() && left.confirmation.try_recv().is_err(), "Redis says that");
@@ -105,11 +105,14 @@ fn a_lock_is_released_after_an_answer_in_the_gap() {
     let (story, hold, _first) = second(Lease::Watchdog);
     let prolong = story.prolong().expect("what the first one waits for");
     let _left = leave(&story, hold).expect("a gap");
-    assert!(!story.holds().is_left_in_gap(), "the client's thread is on its way");
+    assert!(!story.holds().gap_needs_release(), "the client's thread is on its way");
     assert_eq!(story.prolonged(prolong, 0).len(), 1);
     assert_eq!((story.prolong(), story.holds().confirms()), (None, 1));
-    assert!(story.holds().is_left_in_gap());
-    assert!(story.holds().gap_to_end().is_none(), "its last holder waits for the release");
+    assert!(story.holds().gap_needs_release());
+    assert!(
+        story.holds().end_of_gap_by_holder().is_none(),
+        "its last holder waits for the release"
+    );
     let pending = story.pending().expect("a release");
     assert_eq!(pending.count, 0);
     story.holds().release_sent(pending, story.now);
@@ -131,8 +134,8 @@ fn another_request_follows_an_answer_in_the_gap_while_others_than_the_last_holde
     let prolong = story.prolong().expect("what two wait for");
     assert_eq!((prolong.count, prolong.confirms), (1, 2));
     assert_eq!(story.prolonged(prolong, 0).len(), 2);
-    assert!(story.prolong().is_none() && story.holds().is_left_in_gap());
-    assert!(story.holds().gap_to_end().is_some(), "its last holder sees to it");
+    assert!(story.prolong().is_none() && story.holds().gap_needs_release());
+    assert!(story.holds().end_of_gap_by_holder().is_some(), "its last holder sees to it");
 }
 
 /// A renewal that was sent before it began finds that, too: else another handle would have the lock.
@@ -162,7 +165,7 @@ fn the_release_follows_a_loss_that_a_renewal_finds_beside_the_request_in_the_gap
     assert!(story.hand_off(LAST, Lease::Watchdog).is_none(), "it is lost");
     assert_eq!(story.prolong(), None);
     drop(permit);
-    assert!(story.holds().is_left_in_gap() && story.pending().is_some());
+    assert!(story.holds().gap_needs_release() && story.pending().is_some());
     story.lose(FoundBy::Release);
     assert!(!story.holds().is_in_gap() && story.pending().is_none());
 }
@@ -184,10 +187,10 @@ fn the_release_follows_a_request_in_the_gap_that_was_not_answered() {
     let (story, hold, _first) = second(Lease::Watchdog);
     let left = leave(&story, hold).expect("a gap");
     story.prolong().expect("what both wait for");
-    story.holds().gap_is_over();
+    story.holds().stop_requests_in_gap();
     assert_eq!(story.prolong(), None);
-    assert!(story.holds().is_left_in_gap() && story.pending().is_some());
+    assert!(story.holds().gap_needs_release() && story.pending().is_some());
     drop(left);
     story.holds().take_confirms(usize::MAX);
-    assert!(story.holds().gap_to_end().is_none(), "its last holder has gone");
+    assert!(story.holds().end_of_gap_by_holder().is_none(), "its last holder has gone");
 }

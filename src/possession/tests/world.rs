@@ -334,7 +334,7 @@ impl World {
         let to_next = Recipient { to, lease, requested, needs_token: false, in_queue };
         let handed = self.possession.hand_off(to_next, false, confirm, &self.config, self.now);
         let Some(handed) = handed else { return };
-        self.possession.end_gap(handed.gap);
+        self.possession.announce_end(handed.gap);
         assert!(self.guards.is_empty(), "two handles are inside");
         if confirms {
             let waits = confirmation.try_recv().is_err_and(|none| none == TryRecvError::Empty);

@@ -22,7 +22,7 @@ impl World {
     /// Another handle is inside, or the lock is released.
     pub(super) fn gap_ends(&mut self) {
         let gap = self.holds().take_gap();
-        self.possession.end_gap(gap);
+        self.possession.announce_end(gap);
     }
 
     /// Those who have left the lock in a gap wait until that has ended.

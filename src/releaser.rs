@@ -17,21 +17,18 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
-use crate::backoff::Backoff;
 use crate::clock;
-use crate::error::{Error, Outcome};
 use crate::handle::Handle;
 use crate::handoff::Handoffs;
-use crate::possession::{
-    AcquiredHold, Confirm, FoundBy, GiveBack, Held, PendingRelease, Permit, Possession, Prolong,
-    Remains,
-};
-use crate::protocol::{Call, Grant, Names, Released, Terms};
-use crate::transport::{Connection, Router};
+use crate::possession::{AcquiredHold, Confirm, GiveBack, Held, Permit, Possession, Remains};
+use crate::protocol::{Grant, Names};
+use crate::transport::Connection;
 
+mod background;
 mod gap;
 mod granted;
 mod jobs;
+mod send;
 mod session;
 mod unlock;
 pub(crate) use jobs::{do_jobs, release_again};
@@ -192,218 +189,6 @@ fn hand_off(
         possession.holds.lock().give_back(granted.hold);
         declined = Some(granted);
     }
-}
-
-/// What Redis has answered to a release.
-#[derive(Default)]
-struct Answered {
-    /// There was something to release.
-    released: bool,
-    /// The release may have brought the entry of a waiter that has left since: the caller must give that up.
-    leaves_queue: bool,
-    /// The writer beside these readers, for which Redis keeps the lock too long now: the caller must see to it.
-    outlasts: Option<Arc<Possession>>,
-}
-
-impl Answered {
-    /// What is left to do in the background.
-    fn jobs(self, possession: &Arc<Possession>) -> impl Iterator<Item = Job> {
-        let leave_queue = || Job::LeaveQueue(possession.names.clone(), Some(possession.clone()));
-        let shortens = |writer: Arc<Possession>| {
-            let lease = writer.holds.lock().longest_lease(clock::now());
-            Job::Release(BackgroundRelease::new(writer, None, lease))
-        };
-        self.leaves_queue.then(leave_queue).into_iter().chain(self.outlasts.map(shortens))
-    }
-}
-
-async fn send_release(
-    call: &mut Call<'_>,
-    possession: &Arc<Possession>,
-    handoffs: &Handoffs,
-    now: Instant,
-) -> Result<Answered, Error> {
-    let names = &possession.names;
-    let (pending, sent_before, confirms, readers, kept) = {
-        let mut holds = possession.holds.lock();
-        let Some(pending) = holds.pending(now, handoffs.config.watchdog_timeout) else {
-            holds.nothing_is_pending();
-            return Ok(Answered::default());
-        };
-        let (readers, kept) = (holds.readers(), holds.keep_beside_writer());
-        (pending, holds.release_sent(pending, now), holds.confirms(), readers, kept)
-    };
-    let server = call.router.movable_server_of(names.key());
-    let entry = handoffs.queue_entry(names, false);
-    let brings = entry.is_some_and(|entry| entry.since.is_some() || sent_before);
-    let answer = if pending.retains {
-        Box::pin(retain(call, possession, handoffs, pending.lease)).await
-    } else {
-        if pending.count == 0 && entry.is_none() {
-            handoffs.waiters.begin_deferral(names, None, now);
-        }
-        let terms = Terms { count: pending.count, lease: pending.lease, tokens: 0 };
-        call.release(names, &possession.id(), terms, pending.drawn, (entry, readers.as_deref()))
-            .await
-    };
-    let (released, repeated) = answer.inspect_err(|error| {
-        if error.outcome() == Outcome::NotExecuted {
-            possession.holds.lock().release_not_executed(pending, sent_before);
-        }
-    })?;
-    if released != Released::CountLowered {
-        handoffs.freed(possession, released.receivers(), server, call.router);
-    }
-    let gone = if let Released::Nothing(loss) = released { Some(loss) } else { None };
-    // An earlier sending that was never answered may have released it.
-    let confirmed = gone.is_none() || sent_before || repeated;
-    if confirmed {
-        confirm(possession, pending, confirms);
-    } else {
-        possession.holds.lock().forget_asked();
-    }
-    // A hold that was to stay, or that this client has not released, is gone.
-    let lost = pending.count > 0 || !(sent_before || repeated);
-    match gone {
-        Some(loss) if lost => handoffs.losses.found_gone(possession, FoundBy::Release, loss),
-        // If the earlier sending did not release it, Redis has published nothing.
-        Some(_) => handoffs.waiters.record_loss(names),
-        None => {}
-    }
-    // The request that gave up the entry of that waiter may have been faster than this one.
-    let leaves_queue =
-        (brings || gone.is_some() && entry.is_some()) && handoffs.waiters.has_left(names);
-    let outlasts = kept.filter(|_| confirmed).and_then(|kept| outlasts_readers(kept, handoffs));
-    Ok(Answered { released: gone.is_none(), leaves_queue, outlasts })
-}
-
-/// The writer beside the readers that Redis has released, if Redis keeps its lock too long now.
-fn outlasts_readers(
-    (writer, until): (Arc<Possession>, Instant),
-    handoffs: &Handoffs,
-) -> Option<Arc<Possession>> {
-    let timeout = handoffs.config.watchdog_timeout;
-    let outlasts = writer.holds.lock().outlasts_readers(until, timeout, clock::now());
-    outlasts.then_some(writer)
-}
-
-/// Redis has executed that release, and so confirmed what it was sent for, and as many hand-offs.
-fn confirm(possession: &Possession, pending: PendingRelease, confirms: usize) {
-    let mut holds = possession.holds.lock();
-    holds.release_confirmed(pending);
-    // A release of everything was sent when no hold was left, and none has come since.
-    let all = pending.count == 0;
-    let confirms = holds.take_confirms(if all { usize::MAX } else { confirms });
-    let gap = if all { holds.take_gap() } else { None };
-    drop(holds);
-    for confirm in confirms {
-        let _ = confirm.send(Ok(true));
-    }
-    possession.announce_end(gap);
-}
-
-/// Leaves the key in Redis for that long, with no handle inside: see `hold_at_least` of a guard.
-async fn retain(
-    call: &mut Call<'_>,
-    possession: &Possession,
-    handoffs: &Handoffs,
-    retention: Duration,
-) -> Result<(Released, bool), Error> {
-    let names = &possession.names;
-    possession.stays_until(clock::now() + retention);
-    let server = call.router.movable_server_of(names.key());
-    Ok(match handoffs.prolong(call, possession, Prolong::retaining(retention)).await? {
-        Ok(_) => {
-            handoffs.note_release(possession, server, call.router);
-            // The script tells other clients that the lease ends sooner, and this one relies on itself.
-            handoffs.waiters.wake_head(names, Some(retention));
-            (Released::CountLowered, false)
-        }
-        Err((loss, repeated)) => (Released::Nothing(loss), repeated),
-    })
-}
-
-async fn release_in_background(
-    mut release: BackgroundRelease,
-    router: &Router,
-    handoffs: &Handoffs,
-) -> Vec<Job> {
-    let (possession, config) = (&release.possession, &handoffs.config);
-    let permit = match release.permit.take() {
-        Some(permit) => permit,
-        None => possession.permit().await,
-    };
-    // The undo of a request that may still be on its way goes behind it, on its connection.
-    let settled = release.connection.is_none() && !release.unanswered;
-    let mut jobs = Vec::new();
-    if settled && hand_off(handoffs, possession, Some(&permit), None, |job| jobs.push(job)) {
-        return jobs;
-    }
-    let now = clock::now();
-    // The holder before a hand-off may have had a longer one.
-    let lease = release.lease.max(possession.holds.lock().longest_lease(now));
-    let give_up = now + config.command_timeout + lease;
-    let mut backoff = Backoff::in_background();
-    loop {
-        let now = clock::now();
-        let pending = possession.holds.lock().pending(now, config.watchdog_timeout).is_some();
-        if !pending && !release.unanswered {
-            possession.holds.lock().nothing_is_pending();
-            return jobs;
-        }
-        if now >= give_up {
-            if pending {
-                tracing::debug!(name = %possession.names.key(), owner = %possession.id(),
-                    "a release could not be confirmed within its lease");
-            }
-            let gap = possession.holds.lock().take_gap();
-            possession.announce_end(gap);
-            // Nothing goes behind the last try, which may be under way.
-            if let Some(connection) = release.connection.take() {
-                router.drop_connection(&connection);
-            }
-            return jobs;
-        }
-        let mut call = Call::new(router, now + config.command_timeout);
-        call.connection = release.connection.take();
-        let answer = if pending {
-            let released = release_once(&mut call, possession, handoffs, now).await;
-            released.map(|answered| jobs.extend(answered.jobs(possession)))
-        } else {
-            // Whatever the reply says, it comes behind the commands.
-            let inspected = call.inspect(&possession.names, &possession.id()).await.map(drop);
-            inspected.or_else(|error| if error.is_reply() { Ok(()) } else { Err(error) })
-        };
-        if answer.is_ok() {
-            release.unanswered = false;
-        } else {
-            // The next try goes behind this one, which may be under way.
-            release.connection = call.connection.take();
-            clock::sleep(backoff.next()).await;
-        }
-    }
-}
-
-/// Tries once to release in the background, and logs what came of it.
-async fn release_once(
-    call: &mut Call<'_>,
-    possession: &Arc<Possession>,
-    handoffs: &Handoffs,
-    now: Instant,
-) -> Result<Answered, Error> {
-    let released = send_release(call, possession, handoffs, now).await;
-    match &released {
-        Ok(_) => tracing::debug!(name = %possession.names.key(), owner = %possession.id(),
-            "released in the background"),
-        Err(error) => {
-            handoffs.events.release_failed(
-                error,
-                (possession.names.key(), &possession.id()),
-                clock::now(),
-            );
-        }
-    }
-    released
 }
 
 #[cfg(test)]

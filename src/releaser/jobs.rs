@@ -15,9 +15,10 @@ use crate::protocol::Grant;
 use crate::spans;
 use crate::transport::Router;
 
+use super::background::release_in_background;
 use super::gap::await_end_of_gap;
 use super::granted::{KnownGrants, pass_on};
-use super::{BackgroundRelease, Job, release_in_background};
+use super::{BackgroundRelease, Job};
 
 /// After this many jobs the client's thread looks for other work: a poll has a budget, and the jobs would use it up.
 const JOBS_BEFORE_YIELD: u32 = 32;

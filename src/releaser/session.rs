@@ -8,7 +8,8 @@ use crate::error::{Error, ErrorKind, Outcome};
 use crate::possession::{Permit, Possession};
 use crate::protocol::Call;
 
-use super::{BackgroundRelease, Job, Releaser, send_release};
+use super::send::send_release;
+use super::{BackgroundRelease, Job, Releaser};
 
 /// The requests of one call to Redis for one possession, under the permit of that (invariant 1).
 pub(crate) struct PossessionSession<'a> {

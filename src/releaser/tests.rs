@@ -9,10 +9,11 @@ use crate::config::Config;
 use crate::kind::Kind;
 use crate::lease::Lease;
 use crate::possession::Possessions;
+use crate::protocol::Call;
 use crate::tests::explore::{explore, some_time};
 use crate::tests::parts::handoffs;
 use crate::token::TokenBlock;
-use crate::transport::{Endpoint, Times};
+use crate::transport::{Endpoint, Router, Times};
 use crate::wait::{Registration, Stay, WaitLimits};
 
 const LEASE: Duration = Duration::from_secs(1);

@@ -1,0 +1,98 @@
+//! Releases in the background, until Redis has answered or the lease has ended.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::backoff::Backoff;
+use crate::clock;
+use crate::error::Error;
+use crate::handoff::Handoffs;
+use crate::possession::Possession;
+use crate::protocol::Call;
+use crate::transport::Router;
+
+use super::send::{Answered, send_release};
+use super::{BackgroundRelease, Job, hand_off};
+
+pub(super) async fn release_in_background(
+    mut release: BackgroundRelease,
+    router: &Router,
+    handoffs: &Handoffs,
+) -> Vec<Job> {
+    let (possession, config) = (&release.possession, &handoffs.config);
+    let permit = match release.permit.take() {
+        Some(permit) => permit,
+        None => possession.permit().await,
+    };
+    // The undo of a request that may still be on its way goes behind it, on its connection.
+    let settled = release.connection.is_none() && !release.unanswered;
+    let mut jobs = Vec::new();
+    if settled && hand_off(handoffs, possession, Some(&permit), None, |job| jobs.push(job)) {
+        return jobs;
+    }
+    let now = clock::now();
+    // The holder before a hand-off may have had a longer one.
+    let lease = release.lease.max(possession.holds.lock().longest_lease(now));
+    let give_up = now + config.command_timeout + lease;
+    let mut backoff = Backoff::in_background();
+    loop {
+        let now = clock::now();
+        let pending = possession.holds.lock().pending(now, config.watchdog_timeout).is_some();
+        if !pending && !release.unanswered {
+            possession.holds.lock().nothing_is_pending();
+            return jobs;
+        }
+        if now >= give_up {
+            if pending {
+                tracing::debug!(name = %possession.names.key(), owner = %possession.id(),
+                    "a release could not be confirmed within its lease");
+            }
+            let gap = possession.holds.lock().take_gap();
+            possession.announce_end(gap);
+            // Nothing goes behind the last try, which may be under way.
+            if let Some(connection) = release.connection.take() {
+                router.drop_connection(&connection);
+            }
+            return jobs;
+        }
+        let mut call = Call::new(router, now + config.command_timeout);
+        call.connection = release.connection.take();
+        let answer = if pending {
+            let released = release_once(&mut call, possession, handoffs, now).await;
+            released.map(|answered| jobs.extend(answered.jobs(possession)))
+        } else {
+            // Whatever the reply says, it comes behind the commands.
+            let inspected = call.inspect(&possession.names, &possession.id()).await.map(drop);
+            inspected.or_else(|error| if error.is_reply() { Ok(()) } else { Err(error) })
+        };
+        if answer.is_ok() {
+            release.unanswered = false;
+        } else {
+            // The next try goes behind this one, which may be under way.
+            release.connection = call.connection.take();
+            clock::sleep(backoff.next()).await;
+        }
+    }
+}
+
+/// Tries once to release in the background, and logs what came of it.
+async fn release_once(
+    call: &mut Call<'_>,
+    possession: &Arc<Possession>,
+    handoffs: &Handoffs,
+    now: Instant,
+) -> Result<Answered, Error> {
+    let released = send_release(call, possession, handoffs, now).await;
+    match &released {
+        Ok(_) => tracing::debug!(name = %possession.names.key(), owner = %possession.id(),
+            "released in the background"),
+        Err(error) => {
+            handoffs.events.release_failed(
+                error,
+                (possession.names.key(), &possession.id()),
+                clock::now(),
+            );
+        }
+    }
+    released
+}

@@ -91,6 +91,7 @@ pub(crate) fn all() -> Vec<Trial> {
         outcomes::trials::what_a_call_gave_back_in_the_moment_of_its_end_is_undone,
         several::trials::a_guard_has_all_of_its_locks,
         several::trials::a_call_that_waits_has_all_or_none,
+        turns::trials::who_frees_a_lock_by_force_gives_the_client_that_had_it_a_turn_once_more,
         turns::trials::who_waits_for_a_few_turns_of_others_has_its_own,
         turns::trials::who_waits_for_a_deleted_key_waits_for_the_end_of_its_lease,
         order::trials::nobody_passes_a_writer_and_readers_pass_each_other,

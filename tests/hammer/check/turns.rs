@@ -3,7 +3,8 @@
 //! A process that waits for a lock goes without it, in a calm stretch, for no longer than three
 //! times what everybody needs for a turn: for each client a run, the longest hold that was seen, and two
 //! round trips. Who tries without waiting gives nobody a turn: each time that it comes in between costs
-//! the others as much once more. Who deletes a key tells nobody: the lease that Redis had is waited for.
+//! the others as much once more. So does who frees a lock by force: the client that had it does not know that
+//! its turn has ended, and takes it again. Who deletes a key tells nobody: the lease that Redis had is waited for.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -57,6 +58,14 @@ fn of_key(calls: &[Acquire], history: &History, calm: &Calm) -> Option<Violation
                 in_between = in_between.saturating_add(needs(&held));
             }
         }
+        let forced = history.forced.iter().filter(|forced| {
+            forced.freed
+                && forced.key == waiter.key
+                && forced.inv < window.1
+                && forced.ret > window.0
+        });
+        let once_more = longest.values().map(needs).max().unwrap_or(0);
+        in_between = in_between.saturating_add(once_more.saturating_mul(forced.count() as u64));
         let all = longest.values().map(needs).fold(needs(&0), u64::saturating_add);
         let bound = all.saturating_mul(3).saturating_add(in_between).saturating_add(prompt);
         if window.1 - window.0 > bound {
@@ -95,11 +104,16 @@ fn tries_once(call: &Acquire) -> bool {
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{KEY, deleted, held, history};
+    use crate::check::sample::{KEY, deleted, freed, held, history};
 
     /// Another process has the lock for 40 ms every 50 ms, until somebody who waits from the
     /// beginning has it. It is one client after the other where they try once.
     fn found(how: How, until: u64) -> Vec<Violation> {
+        found_beside(how, until, 0)
+    }
+
+    /// And somebody frees it by force so often.
+    fn found_beside(how: How, until: u64, times: u64) -> Vec<Violation> {
         let holds = (0..until / 50).map(|turn| {
             let from = 10 + 50 * turn;
             let who = if how == How::Now { 2 * (turn % 2) as u16 } else { 0 };
@@ -110,7 +124,15 @@ pub(crate) mod trials {
         let mut waiter = held(1, until + 10);
         waiter.inv = 0;
         let waiter = waiter.until(until + 15, until + 16);
-        check(&history(holds.chain([waiter]).collect()), &Calm::default())
+        let mut history = history(holds.chain([waiter]).collect());
+        history.forced = (0..times).map(|n| freed(KEY, 100 + 10 * n, 101 + 10 * n)).collect();
+        check(&history, &Calm::default())
+    }
+
+    pub(crate) fn who_frees_a_lock_by_force_gives_the_client_that_had_it_a_turn_once_more() {
+        let found = |until, times| found_beside(How::Lock, until, times).len();
+        let most = (1_000..).step_by(50).find(|until| found(*until, 0) == 1).expect("too long");
+        assert_eq!([found(most, 1), found(most + 200, 1), found(most + 200, 4)], [0, 1, 0]);
     }
 
     pub(crate) fn who_waits_for_a_few_turns_of_others_has_its_own() {

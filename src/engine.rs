@@ -175,6 +175,9 @@ impl Engine {
         let freed = self.new_call()?.force_unlock(names, self.config.fair_grace).await?;
         if freed {
             self.events.freed_by_force(names.key());
+            if let Some(possession) = self.possessions.in_gap(names) {
+                possession.holds.lock().shut_gap();
+            }
         }
         Ok(freed)
     }

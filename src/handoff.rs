@@ -100,6 +100,9 @@ impl Handoffs {
         let (streak, left) = {
             let holds = possession.holds.lock();
             holds.hands_off_until(now)?;
+            if !holds.lasts_for(2, self.round_trip(), now) {
+                return None;
+            }
             (holds.streak(now), holds.key_left(now))
         };
         if self.turn_ends(possession, now) {
@@ -156,6 +159,10 @@ impl Handoffs {
             let left = possession.holds.lock().left(asked);
             let prolong = possession.holds.lock().prolong(&self.config, block, asked);
             let Some(prolong) = prolong else {
+                if tries.end.is_some() {
+                    // Nothing goes behind a request that was not answered.
+                    call.abandon();
+                }
                 for confirm in possession.lose_what_was_asked_for(clock::now()) {
                     let _ = confirm.send(Ok(false));
                 }
@@ -286,8 +293,13 @@ impl Handoffs {
         // Without a count from Redis, another client may wait.
         let others = listening.map_or(1, |listening| listening.saturating_sub(ourselves));
         let others = u32::try_from(others).unwrap_or(u32::MAX);
-        let confirms =
-            possession.holds.lock().prolonged(prolong, tokens, others, asked, clock::now());
+        let confirms = {
+            let mut holds = possession.holds.lock();
+            if self.round_trip_of_gap().is_none() {
+                holds.stop_requests_in_gap();
+            }
+            holds.prolonged(prolong, tokens, others, asked, clock::now())
+        };
         for confirm in confirms {
             let _ = confirm.send(Ok(true));
         }

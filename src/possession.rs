@@ -328,7 +328,7 @@ impl HoldState {
     }
 
     fn add(&mut self, lease: Lease, validity: Arc<Validity>) -> NewHold {
-        self.next_number += 1;
+        self.next_number = self.next_number.wrapping_add(1);
         let number = self.next_number;
         self.live.push(Hold { number, lease, validity: validity.clone(), unclaimed: false });
         (number, validity, self.token)

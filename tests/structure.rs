@@ -59,7 +59,7 @@ const MODULES: &[(&str, &str)] = &[
     ),
     (
         "handoff",
-        "wait released loss possession protocol transport config backoff clock sync error events",
+        "wait released loss possession protocol transport config backoff clock error events",
     ),
     // A renewal that finds a key gone wakes the waiters, like every other request that does.
     (

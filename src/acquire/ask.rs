@@ -312,6 +312,7 @@ impl<Q> Acquisition<'_, Q> {
             session.possession().holds.lock().not_executed(ask);
         }
         let (acquired, sent, news) = answer?;
+        engine.releaser.answered(sent);
         engine.waiters.record_foreign(names, news.foreign);
         engine.waiters.record_clock(names, news.clock);
         if let Some(is_first) = news.is_first {

@@ -6,11 +6,11 @@
 //! stops waiting as soon as no more callers come. It waits longer for those that the last answer has confirmed: if they
 //! come back, they share the request. And it stops at once when all of them have left the lock again.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::possession::{Crowd, Possession};
-use crate::sync::Mutex;
 
 use super::Handoffs;
 
@@ -24,30 +24,52 @@ const LOOKS_WITHOUT_GROWTH: u32 = 16;
 /// has to wake them first.
 const LOOKS_FOR_RETURN: u32 = 256;
 
-/// How long Redis took to answer the last request about hand-offs; zero if there was none.
-#[derive(Default)]
-pub(super) struct RoundTrip(Mutex<Duration>);
+/// How many nanoseconds Redis took to answer the last request about hand-offs, or the first request of all before;
+/// `u64::MAX` if there was none.
+pub(super) struct RoundTrip(AtomicU64);
+
+impl Default for RoundTrip {
+    fn default() -> Self {
+        Self(AtomicU64::new(u64::MAX))
+    }
+}
 
 impl RoundTrip {
     /// Redis has just answered a request that was sent at `sent`.
     pub(super) fn ended(&self, sent: Instant) {
-        *self.0.lock() = clock::now().saturating_duration_since(sent);
+        let took = clock::now().saturating_duration_since(sent).as_nanos();
+        self.0.store(u64::try_from(took).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    fn last(&self) -> Duration {
-        *self.0.lock()
+    fn last(&self) -> Option<Duration> {
+        let nanos = self.0.load(Ordering::Relaxed);
+        (nanos < u64::MAX).then(|| Duration::from_nanos(nanos))
     }
 }
 
 impl Handoffs {
-    /// How long Redis took to answer the last request about hand-offs.
+    /// Redis has answered a request that was sent at `sent`: as long as it has answered none about hand-offs, this says how
+    /// far Redis is.
+    pub(crate) fn answered_first(&self, sent: Instant) {
+        if self.round_trip.last().is_none() {
+            self.round_trip.ended(sent);
+        }
+    }
+
+    /// How long Redis took to answer the last request about hand-offs; zero if there was none.
     pub(crate) fn round_trip(&self) -> Duration {
-        self.round_trip.last()
+        self.round_trip.last().unwrap_or_default()
+    }
+
+    /// The same, if there was one and a lock may be left in a gap: its last holder waits for up to three answers, in the
+    /// time of one command. They are that which is on its way, another one, and that of the release.
+    pub(crate) fn round_trip_of_gap(&self) -> Option<Duration> {
+        self.round_trip.last().filter(|last| *last <= self.config.command_timeout / 4)
     }
 
     /// Lets hand-offs collect for a moment, so that one request confirms many.
     pub(super) async fn gather(&self, possession: &Possession) {
-        let until = clock::now() + self.round_trip.last() / ROUND_TRIP_DIVISOR;
+        let until = clock::now() + self.round_trip() / ROUND_TRIP_DIVISOR;
         until_no_more_come(|| possession.holds.lock().crowd(), until).await;
     }
 }

@@ -17,6 +17,12 @@ impl HoldState {
         self.handed.as_ref().map_or(0, |handed| handed.confirms.len())
     }
 
+    /// How many of them have not given up.
+    pub(crate) fn callers_that_wait(&self) -> usize {
+        let confirms = self.handed.as_ref().map_or(&[][..], |handed| &handed.confirms);
+        confirms.iter().filter(|confirm| !confirm.is_closed()).count()
+    }
+
     /// The first of the callers that wait for a confirmation, for which there is an answer.
     pub(crate) fn take_confirms(&mut self, many: usize) -> Vec<Confirm> {
         let Some(handed) = &mut self.handed else { return Vec::new() };

@@ -37,6 +37,9 @@ use crate::token::TokenBlock;
 
 use super::{HoldState, Possession};
 
+/// In so many round trips Redis has certainly heard of the lease of a call that takes the lock from a gap, however late.
+const REQUESTS_IN_GAP: u32 = 4;
+
 /// Its drop says that it has ended. It is not dropped under a mutex, because it wakes tasks.
 #[derive(Default)]
 pub(crate) struct Gap {
@@ -44,6 +47,14 @@ pub(crate) struct Gap {
     ends: Vec<oneshot::Sender<()>>,
     /// Invariant 2.
     release_is_next: bool,
+    /// No call may take the lock.
+    is_shut: bool,
+}
+
+impl Gap {
+    pub(super) fn is_shut(&self) -> bool {
+        self.is_shut
+    }
 }
 
 /// What the last holder waits for.
@@ -101,16 +112,17 @@ impl Gaps {
 
 impl Possession {
     /// Leaves the lock in a gap, if callers wait for a confirmation: they may come back. Not while another request is
-    /// under way that its caller needs, and not if it is the turn of other clients when the client expects an answer.
+    /// under way that its caller needs, and not if it is the turn of other clients by the time of an answer.
     pub(crate) fn begin_gap(
         self: &Arc<Self>,
         config: &Config,
         now: Instant,
-        answer_expected: Instant,
+        round_trip: Duration,
     ) -> Option<LeftInGap> {
         let mut holds = self.holds.lock();
-        let may_come_back = holds.confirms() > 0;
-        let others_turn = holds.turn_of_others(config, answer_expected).is_some();
+        let may_come_back =
+            holds.lasts_for(REQUESTS_IN_GAP, round_trip, now) && holds.callers_that_wait() > 0;
+        let others_turn = holds.turn_of_others(config, now + round_trip).is_some();
         let can_be_handed_off = self.may_hand_off(&holds) && holds.hands_off_until(now).is_some();
         if !may_come_back || others_turn || !can_be_handed_off {
             return None;
@@ -133,6 +145,12 @@ impl Possession {
 impl HoldState {
     pub(crate) fn is_in_gap(&self) -> bool {
         self.handed.as_ref().is_some_and(|handed| handed.gap.is_some())
+    }
+
+    /// An operator has freed the lock: no call may take it from the gap, if there is one.
+    pub(crate) fn shut_gap(&mut self) {
+        let gap = self.handed.as_mut().and_then(|handed| handed.gap.as_mut());
+        gap.into_iter().for_each(|gap| gap.is_shut = true);
     }
 
     /// The callers that take turns.

@@ -93,7 +93,7 @@ impl Prolong {
 /// What hand-offs have made of a possession.
 #[derive(Default)]
 pub(super) struct HandOffState {
-    streak: Option<Streak>,
+    pub(super) streak: Option<Streak>,
     /// The hold that the call to which the lock was handed has not taken yet.
     pub(super) unclaimed: Option<HoldId>,
     unwritten: Option<Unwritten>,
@@ -152,25 +152,14 @@ impl HoldState {
         self.handed.get_or_insert_default()
     }
 
-    /// How many other clients wait, if it is their turn (invariant 4).
-    pub(crate) fn turn_of_others(&self, config: &Config, now: Instant) -> Option<u32> {
-        // Another client has a turn only when the key has gone.
-        let handed = self.handed.as_ref().filter(|_| self.retention(now).is_none());
-        handed.and_then(|handed| handed.streak?.is_over(config, now))
-    }
-
-    /// The streak that the next hand-off goes on with.
-    pub(crate) fn streak(&self, now: Instant) -> Streak {
-        let streak = self.handed.as_ref().and_then(|handed| handed.streak);
-        streak.unwrap_or_else(|| Streak::first(now))
-    }
-
     /// Until when a hold would be valid that gets the lock now. `None` if a guard is left, if no other handle may
     /// have it, if the lock is lost or soon will be, if its key is to stay, or if it may have been freed already: so
     /// may one have been that Redis named as the holder after it was released.
     pub(crate) fn hands_off_until(&self, now: Instant) -> Option<Instant> {
         let missed = self.rare.as_ref().is_some_and(|rare| rare.release_missed);
         let frees = self.freeing || missed || self.counted == 0 || self.retention(now).is_some();
+        let gap = self.handed.as_ref().and_then(|handed| handed.gap.as_ref());
+        let frees = frees || gap.is_some_and(Gap::is_shut);
         if !self.live.is_empty() || self.over || frees || self.is_of_one_handle() {
             return None;
         }
@@ -283,6 +272,12 @@ impl HoldState {
         self.left(now) + Duration::from_millis(self.lease / 100 + 1)
     }
 
+    /// Whether Redis keeps the lock for long enough to hear of the lease of a call that takes it now, if it has to answer
+    /// so many requests for that.
+    pub(crate) fn lasts_for(&self, requests: u32, round_trip: Duration, now: Instant) -> bool {
+        self.left(now) >= MIN_HANDOFF_VALIDITY + requests * round_trip
+    }
+
     /// What Redis has to hear now; `None` if there is nothing: then the next hand-off asks the client's thread
     /// again. `block` is how many tokens the client draws where its waiters need some.
     pub(crate) fn prolong(&mut self, config: &Config, block: u32, now: Instant) -> Option<Prolong> {
@@ -352,7 +347,7 @@ impl HoldState {
             // The next holder relies on that lease, and nothing else says since when.
             self.set_renewed_at(Some(asked));
         }
-        if self.confirms() < 2 {
+        if self.callers_that_wait() < 2 {
             // Only the last holder still waits: its release is as good as another request.
             self.stop_requests_in_gap();
         }
@@ -378,7 +373,20 @@ impl HoldState {
                     _ => {}
                 }
             }
+        } else {
+            self.reaches_next_holder(until, now);
         }
         confirms
+    }
+
+    /// Redis keeps the lock until then by a request about the holder before. It has yet to hear of the lease of the next
+    /// one, whose hold is valid for as long nevertheless.
+    fn reaches_next_holder(&self, until: Instant, now: Instant) {
+        let next = self.handed.as_ref().and_then(|handed| handed.unwritten);
+        let of_next =
+            |own: Unwritten| self.live.iter().find(|hold| hold.number == own.hold).zip(Some(own));
+        if let Some((hold, own)) = next.and_then(of_next) {
+            hold.validity.extend(own.until.min(until), now);
+        }
     }
 }

@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::config::Config;
 
+use super::HoldState;
+
 /// Hand-offs in a row, during which the client has kept a name from all others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Streak {
@@ -40,5 +42,20 @@ impl Streak {
         let handoffs = self.handoffs - handoffs;
         let long = now.saturating_duration_since(since) >= config.max_handoff_time / 2;
         handoffs > 0 && (long || handoffs >= config.max_handoffs.div_ceil(2))
+    }
+}
+
+impl HoldState {
+    /// How many other clients wait, if it is their turn.
+    pub(crate) fn turn_of_others(&self, config: &Config, now: Instant) -> Option<u32> {
+        // Another client has a turn only when the key has gone.
+        let handed = self.handed.as_ref().filter(|_| self.retention(now).is_none());
+        handed.and_then(|handed| handed.streak?.is_over(config, now))
+    }
+
+    /// The streak that the next hand-off goes on with.
+    pub(crate) fn streak(&self, now: Instant) -> Streak {
+        let streak = self.handed.as_ref().and_then(|handed| handed.streak);
+        streak.unwrap_or_else(|| Streak::first(now))
     }
 }

@@ -1,6 +1,7 @@
 //! A lock in a [gap](crate::possession): an `unlock` leaves it there; a call takes it, or the client's thread releases it.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::clock;
 use crate::handle::Handle;
@@ -11,19 +12,24 @@ use crate::protocol::Names;
 use super::{BackgroundRelease, Job, Releaser};
 
 impl Releaser {
+    /// Redis has answered a request for a lock that was sent at `sent`.
+    pub(crate) fn answered(&self, sent: Instant) {
+        self.handoffs.answered_first(sent);
+    }
+
     /// Leaves a lock in a gap whose last guard has just been given back and that no waiter can take. `None` if the
     /// caller must release it.
     pub(super) fn begin_gap(&self, possession: &Arc<Possession>) -> Option<LeftInGap> {
-        let (config, round_trip) = (&self.handoffs.config, self.handoffs.round_trip());
-        // The caller waits for up to three answers, in the time of one command: that which is on its way, another one, and
-        // that of the release.
-        let is_far = round_trip > config.command_timeout / 4;
-        if is_far || possession.names.is_in_order() {
+        let round_trip = self.handoffs.round_trip_of_gap()?;
+        if possession.names.is_in_order() {
             return None;
         }
-        let now = clock::now();
-        let left = possession.begin_gap(config, now, now + round_trip)?;
+        let left = possession.begin_gap(&self.handoffs.config, clock::now(), round_trip)?;
         self.settle_if(left.settle, possession);
+        if self.handoffs.waiters.has_next_waiter(&possession.names) {
+            // It has parked since the caller looked for one.
+            self.offer_gap_to_waiters(&possession.names);
+        }
         Some(left)
     }
 
@@ -56,7 +62,8 @@ impl Releaser {
     /// Whether that lock is in a gap, and it is not the turn of other clients.
     fn may_fill_gap(&self, possession: &Possession) -> bool {
         let holds = possession.holds.lock();
-        holds.is_in_gap() && holds.turn_of_others(&self.handoffs.config, clock::now()).is_none()
+        let others = holds.turn_of_others(&self.handoffs.config, clock::now());
+        holds.is_in_gap() && others.is_none()
     }
 
     /// Has the client's thread release a lock that is in a gap, unless a call takes it before.

@@ -146,7 +146,9 @@ impl<'a> Unlock<'a> {
     pub(crate) async fn await_confirmation(&mut self) -> Result<(), Error> {
         let confirmation = self.confirmation.take().expect("BUG: no confirmation to wait for");
         let mut executed = self.confirmed(confirmation).await;
-        if let Some(ended) = self.gap.take().filter(|_| executed.is_ok()) {
+        // If the hold was lost, the client's thread sees to the gap.
+        if let Some(ended) = self.gap.take().filter(|_| executed.as_ref().is_ok_and(|there| *there))
+        {
             executed = self.end_gap(ended).await.and(executed);
         }
         self.outcome(executed)

@@ -236,6 +236,120 @@ fn a_request_in_the_gap_that_was_not_answered_is_not_sent_again() {
     }
 }
 
+/// An explicit lease is about to end when its holder hands the lock on, and the next one as soon as it has it. Redis hears of
+/// the lease of the one after that when it has answered twice.
+#[test]
+fn a_call_that_comes_behind_short_leases_has_the_lock_for_its_own_lease() {
+    let (away, short) = (ms(150), ms(1_000));
+    for (left, parks) in [150, 200, 250, 300, 400, 600]
+        .into_iter()
+        .flat_map(|left| [(ms(left), true), (ms(left), false)])
+    {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            // So that the client knows how far Redis is.
+            let (first, second) = second_holder(&machine, &client, away, None).await;
+            machine.run(second.unlock()).await.expect("a release");
+            first.await.expect("no panic").expect("a release");
+
+            let lock = client.lock(NAME);
+            let guard = machine.run(lock.lock_with_lease(short)).await.expect("the lock");
+            let second = machine.spawn(lock_for(Arc::new(client.lock(NAME)), Some(short)));
+            tokio::task::yield_now().await;
+            let third = client.lock(NAME);
+            let third = async move { third.lock().await.expect("the lock") };
+            let (before, after) = if parks { (Some(third), None) } else { (None, Some(third)) };
+            let before = before.map(|third| machine.spawn(third));
+            sleep(guard.remaining().saturating_sub(left)).await;
+            let first = machine.spawn(guard.unlock());
+            let second = second.await.expect("no panic").expect("a hand-off");
+            sleep(ms(20)).await;
+            let second = machine.spawn(second.unlock());
+            sleep(ms(20)).await;
+            let third = before.or_else(|| after.map(|third| machine.spawn(third)));
+            let third = third.expect("a call").await.expect("no panic");
+            sleep(2 * short).await;
+            assert!(!third.is_lost(), "{left:?}, {parks}: {:?}", third.loss());
+            machine.run(third.unlock()).await.expect("a release");
+            for ended in [first, second] {
+                ended.await.expect("no panic").expect("its hold was there");
+            }
+        });
+    }
+}
+
+/// The client does not know yet how far Redis is, or thinks that it is nearer.
+#[test]
+fn an_unlock_is_answered_in_time_where_three_answers_take_longer_than_a_command_may() {
+    for was_near in [false, true] {
+        play(0, async |scene| {
+            let (away, limit) = (ms(350), ms(1_000));
+            let options = LockClient::builder().command_timeout(limit);
+            let (machine, client) =
+                scene.client(if was_near { ms(2) } else { away }, options).await;
+            if was_near {
+                let (first, second) = second_holder(&machine, &client, ms(2), None).await;
+                machine.run(second.unlock()).await.expect("a release");
+                first.await.expect("no panic").expect("a release");
+                scene.network.set_distance_of(&machine, scene.server, round_trip(away));
+            }
+            let guard = machine.run(client.lock(NAME).lock()).await.expect("the lock");
+            let others = [10, 20].map(|later| {
+                let lock = client.lock(NAME);
+                machine.spawn(async move {
+                    let guard = lock.lock().await.expect("a hand-off");
+                    sleep(ms(later)).await;
+                    guard.unlock().await
+                })
+            });
+            sleep(8 * away).await;
+            machine.run(guard.unlock()).await.expect("a release");
+            for other in others {
+                other.await.expect("no panic").expect("a release");
+            }
+            assert!(scene.holds(NAME).is_empty(), "something is left");
+        });
+    }
+}
+
+/// A call that begins after that does not have the lock that is not there any more.
+#[test]
+fn no_call_has_a_lock_from_the_gap_after_an_operator_has_freed_it() {
+    for away in [2, 100].map(ms) {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let (first, second) = second_holder(&machine, &client, away, None).await;
+            let owner = second.owner().to_owned();
+            let _parked = begin_to_unlock(&machine, second);
+            sleep(away / 4).await;
+            assert!(machine.run(client.lock(NAME).force_unlock()).await.expect("an answer"));
+            let fourth = machine.run(client.lock(NAME).lock()).await.expect("the lock");
+            assert_ne!(fourth.owner(), owner, "{away:?}");
+            let _ = first.await.expect("no panic");
+            fourth.unlock().await.expect("a release");
+        });
+    }
+}
+
+/// Such a caller does not come back.
+#[test]
+fn a_lock_is_left_in_no_gap_for_a_caller_that_has_given_up() {
+    let away = ms(100);
+    play(0, async |scene| {
+        let (machine, client) = scene.client(away, LockClient::builder()).await;
+        for _ in 0..2 {
+            let guard = machine.run(client.lock(NAME).lock()).await.expect("the lock");
+            let second = waiting_for(&machine, client.lock(NAME));
+            sleep(8 * away).await;
+            drop(begin_to_unlock(&machine, guard));
+            let (second, _) = second.await.expect("no panic");
+            let begun = Instant::now();
+            machine.run(second.unlock()).await.expect("a release");
+            assert!(begun.elapsed() <= 2 * away + away / 4, "{:?}", begun.elapsed());
+        }
+    });
+}
+
 #[test]
 fn a_client_that_ends_in_the_gap_releases_the_lock() {
     for (away, shuts_down) in AWAY.into_iter().flat_map(|away| [(away, false), (away, true)]) {

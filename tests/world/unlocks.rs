@@ -78,6 +78,7 @@ fn what_is_late_about_a_hand_off_changes_no_later_hold() {
         scene.trap_script(&machine, &scripts::prolong(), Fate::HeldFor(ms(900)));
         drop(guard);
         let next = next.await.expect("no panic").expect("the lock");
+        wait_until("the request is on its way", MINUTE, || scene.network.fates().held == 1).await;
         drop(next);
         let guard = loop {
             if let Ok(Some(guard)) = first.try_lock_now().await {

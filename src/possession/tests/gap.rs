@@ -10,7 +10,7 @@ use crate::possession::gap::LeftInGap;
 /// The holder whose guard is the only one gives it back, and leaves the lock in a gap.
 fn leave(story: &Story, hold: HoldId) -> Option<LeftInGap> {
     story.give_back(hold);
-    story.possession.begin_gap(&story.config, story.now, story.now)
+    story.possession.begin_gap(&story.config, story.now, Duration::ZERO)
 }
 
 /// The second holder of a lock that was handed off, with a lease. The first one waits for its confirmation.
@@ -31,8 +31,31 @@ fn a_lock_is_left_in_a_gap_only_while_another_caller_waits() {
     let story = Story::given_back(Lease::Watchdog);
     let hold = story.hand_off(NEXT, Lease::Watchdog).expect("a hand-off").0;
     assert!(leave(&story, hold).is_none(), "that one does not wait");
+    let (story, hold, first) = second(Lease::Watchdog);
+    drop(first);
+    assert!(leave(&story, hold).is_none(), "that one has given up");
     let (story, hold, _first) = second(Lease::Watchdog);
     assert!(leave(&story, hold).is_some());
+}
+
+/// Redis has heard by then of the lease of a call that takes it.
+#[test]
+fn a_lock_is_left_in_a_gap_only_if_its_lease_lasts_for_four_round_trips() {
+    for (parts, is_long_enough) in [(4, false), (5, true)] {
+        let (story, hold, _first) = second(Lease::Watchdog);
+        story.give_back(hold);
+        let left = story.possession.begin_gap(&story.config, story.now, WATCHDOG / parts);
+        assert_eq!(left.is_some(), is_long_enough, "{parts}");
+    }
+}
+
+#[test]
+fn no_call_takes_a_lock_in_a_gap_that_an_operator_has_freed() {
+    let (story, hold, _first) = second(Lease::Watchdog);
+    let _left = leave(&story, hold).expect("a gap");
+    story.holds().shut_gap();
+    assert!(story.hand_off(LAST, Lease::Watchdog).is_none());
+    assert!(story.prolong().is_some(), "both wait for what Redis says");
 }
 
 #[test]
@@ -44,7 +67,7 @@ fn a_lock_that_could_not_be_handed_off_is_left_in_no_gap() {
     let permit = story.possession.try_permit();
     assert!(leave(&story, hold).is_none(), "another request is under way");
     story.holds().set_prolonging(true);
-    let left = story.possession.begin_gap(&story.config, story.now, story.now);
+    let left = story.possession.begin_gap(&story.config, story.now, Duration::ZERO);
     assert!(left.is_some(), "it is that of the hand-off");
     drop(permit);
     let (mut story, hold, _first) = second(Lease::Watchdog);
@@ -52,15 +75,15 @@ fn a_lock_that_could_not_be_handed_off_is_left_in_no_gap() {
     story.prolonged(prolong, 1);
     let (confirm, _second) = oneshot::channel();
     story.give_back(hold);
-    story.now += WATCHDOG / 2;
-    story.config.max_handoff_time = WATCHDOG / 4;
+    let round_trip = WATCHDOG / 8;
+    story.now += round_trip;
+    story.config.max_handoff_time = round_trip / 2;
     story.holds().confirms_to(confirm);
-    let left = story.possession.begin_gap(&story.config, story.now, story.now);
-    assert!(left.is_none(), "it is the turn of others");
-    let before = story.now - WATCHDOG / 2;
-    let left = story.possession.begin_gap(&story.config, before, story.now);
-    assert!(left.is_none(), "it is when Redis has answered");
-    assert!(story.possession.begin_gap(&story.config, before, before).is_some());
+    let begin = |now, round_trip| story.possession.begin_gap(&story.config, now, round_trip);
+    assert!(begin(story.now, Duration::ZERO).is_none(), "it is the turn of others");
+    let before = story.now - round_trip;
+    assert!(begin(before, round_trip).is_none(), "it is when Redis has answered");
+    assert!(begin(before, Duration::ZERO).is_some());
 }
 
 #[test]

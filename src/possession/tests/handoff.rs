@@ -208,19 +208,30 @@ fn the_count_that_nested_holds_have_left_is_written() {
 }
 
 #[test]
-fn an_answer_says_nothing_of_a_later_holder_s_lease() {
+fn an_answer_about_a_holder_says_how_long_the_next_one_has_the_lock_at_least() {
     let story = Story::given_back(Lease::Watchdog);
     let (hold, before) = story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
     let prolong = story.prolong().expect("a longer lease");
     story.give_back(hold);
     let (_, validity) = story.hand_off(LAST, (2 * HOUR).into()).expect("a hand-off");
     story.prolonged(prolong, 0);
-    let confirmed = Some(valid_until(story.now, WATCHDOG));
-    assert_eq!((before.check(story.now), validity.check(story.now)), (confirmed, confirmed));
+    let [confirmed, reached] = [WATCHDOG, HOUR].map(|lease| Some(valid_until(story.now, lease)));
+    assert_eq!((before.check(story.now), validity.check(story.now)), (confirmed, reached));
     let prolong = story.prolong().expect("Redis has not heard of the last one");
     assert_eq!(prolong.lease, 2 * HOUR);
     story.prolonged(prolong, 0);
     assert_eq!(validity.check(story.now), Some(valid_until(story.now, 2 * HOUR)));
+}
+
+#[test]
+fn an_answer_about_a_holder_gives_the_next_one_no_more_than_its_own_lease() {
+    let story = Story::given_back(Lease::Watchdog);
+    let (hold, _) = story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
+    let prolong = story.prolong().expect("a longer lease");
+    story.give_back(hold);
+    let (_, validity) = story.hand_off(LAST, (WATCHDOG / 3).into()).expect("a hand-off");
+    story.prolonged(prolong, 0);
+    assert_eq!(validity.check(story.now), Some(valid_until(story.now, WATCHDOG / 3)));
 }
 
 /// The request of the first default holder is under way when the second comes. If Redis executes it, the

@@ -9,7 +9,7 @@ impl World {
         while !self.guards.is_empty() {
             self.run(&Op::GiveBack(0));
         }
-        let Some(left) = self.possession.begin_gap(&self.config, self.now, self.now) else {
+        let Some(left) = self.possession.begin_gap(&self.config, self.now, Duration::ZERO) else {
             return false;
         };
         assert!(left.settle || self.settling, "no thread settles it");

@@ -100,7 +100,8 @@ impl Handoffs {
         let (streak, left) = {
             let holds = possession.holds.lock();
             holds.hands_off_until(now)?;
-            if !holds.lasts_for(2, self.round_trip(), now) {
+            // A grant that came in a message lasts for its grace, which its client has weighed.
+            if !names.is_in_order() && !holds.lasts_for(2, self.round_trip(), now) {
                 return None;
             }
             (holds.streak(now), holds.key_left(now))

@@ -74,7 +74,8 @@ async fn x5_a_client_that_lives_has_the_lock_at_once_between_hundreds_that_are_d
 /// the release, and asks.
 #[test]
 fn a_release_gives_the_lock_to_the_next_client_in_one_round_trip() {
-    for away in [2, 20, 100].map(ms) {
+    // From further away, Redis hears of the waiter first: too little of the grace is left when the message comes.
+    for away in [2, 20, 100, 250].map(ms) {
         release_and_wait(away, away, |client| turn(client.fair_lock("turns")));
         release_and_wait(away, 2 * away, |client| turn(client.lock("turns")));
     }

@@ -51,13 +51,15 @@ struct Tries {
     backoff: Backoff,
     /// No other one begins later.
     end: Option<Instant>,
+    /// Redis may execute the last one yet.
+    in_doubt: bool,
     /// When the first request was sent whose callers have yet to hear what came of it, and how many callers those are.
     unanswered: Option<(Instant, usize)>,
 }
 
 impl Default for Tries {
     fn default() -> Self {
-        Self { backoff: Backoff::in_background(), end: None, unanswered: None }
+        Self { backoff: Backoff::in_background(), end: None, in_doubt: false, unanswered: None }
     }
 }
 
@@ -160,8 +162,8 @@ impl Handoffs {
             let left = possession.holds.lock().left(asked);
             let prolong = possession.holds.lock().prolong(&self.config, block, asked);
             let Some(prolong) = prolong else {
-                if tries.end.is_some() {
-                    // Nothing goes behind a request that was not answered.
+                if tries.in_doubt {
+                    // Nothing goes behind it.
                     call.abandon();
                 }
                 for confirm in possession.lose_what_was_asked_for(clock::now()) {
@@ -216,6 +218,7 @@ impl Handoffs {
             }
             holds.stop_requests_in_gap();
         }
+        tries.in_doubt = error.outcome() != Outcome::NotExecuted && !error.is_reply();
         let (since, many) = *tries.unanswered.get_or_insert((asked, prolong.confirms));
         let is_unavailable = error.kind() == ErrorKind::Unavailable;
         // Otherwise the next try may still answer these callers in time.

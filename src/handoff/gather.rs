@@ -24,8 +24,9 @@ const LOOKS_WITHOUT_GROWTH: u32 = 16;
 /// has to wake them first.
 const LOOKS_FOR_RETURN: u32 = 256;
 
-/// How many nanoseconds Redis took to answer the last request about hand-offs, or the first request of all before;
-/// `u64::MAX` if there was none.
+/// How many nanoseconds Redis took to answer the last request about hand-offs, or less if a request for a lock took less
+/// since: else one answer that was late would keep the client from hand-offs, and so from asking again. `u64::MAX` if there
+/// was none.
 pub(super) struct RoundTrip(AtomicU64);
 
 impl Default for RoundTrip {
@@ -37,8 +38,15 @@ impl Default for RoundTrip {
 impl RoundTrip {
     /// Redis has just answered a request that was sent at `sent`.
     pub(super) fn ended(&self, sent: Instant) {
-        let took = clock::now().saturating_duration_since(sent).as_nanos();
-        self.0.store(u64::try_from(took).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.0.store(nanos_since(sent), Ordering::Relaxed);
+    }
+
+    /// Redis has just answered a request for a lock that was sent at `sent`.
+    fn is_at_most(&self, sent: Instant) {
+        let took = nanos_since(sent);
+        if took < self.0.load(Ordering::Relaxed) {
+            self.0.store(took, Ordering::Relaxed);
+        }
     }
 
     fn last(&self) -> Option<Duration> {
@@ -47,13 +55,15 @@ impl RoundTrip {
     }
 }
 
+fn nanos_since(sent: Instant) -> u64 {
+    let took = clock::now().saturating_duration_since(sent).as_nanos();
+    u64::try_from(took).unwrap_or(u64::MAX)
+}
+
 impl Handoffs {
-    /// Redis has answered a request that was sent at `sent`: as long as it has answered none about hand-offs, this says how
-    /// far Redis is.
-    pub(crate) fn answered_first(&self, sent: Instant) {
-        if self.round_trip.last().is_none() {
-            self.round_trip.ended(sent);
-        }
+    /// Redis has answered a request for a lock that was sent at `sent`: it is no further than that.
+    pub(crate) fn answered_acquire(&self, sent: Instant) {
+        self.round_trip.is_at_most(sent);
     }
 
     /// How long Redis took to answer the last request about hand-offs; zero if there was none.

@@ -373,7 +373,8 @@ impl HoldState {
                     _ => {}
                 }
             }
-        } else {
+        }
+        if written.is_none() {
             self.reaches_next_holder(until, now);
         }
         confirms

@@ -14,7 +14,7 @@ use super::{BackgroundRelease, Job, Releaser};
 impl Releaser {
     /// Redis has answered a request for a lock that was sent at `sent`.
     pub(crate) fn answered(&self, sent: Instant) {
-        self.handoffs.answered_first(sent);
+        self.handoffs.answered_acquire(sent);
     }
 
     /// Leaves a lock in a gap whose last guard has just been given back and that no waiter can take. `None` if the
@@ -77,6 +77,7 @@ impl Releaser {
 pub(super) async fn await_end_of_gap(handoffs: &Handoffs, possession: &Possession) {
     let gap = possession.holds.lock().end_of_gap_by_holder();
     if let Some(ended) = gap {
-        let _ = clock::timeout_at(clock::now() + handoffs.round_trip(), ended).await;
+        let round_trip = handoffs.round_trip().min(handoffs.config.command_timeout / 4);
+        let _ = clock::timeout_at(clock::now() + round_trip, ended).await;
     }
 }

@@ -312,6 +312,29 @@ fn an_unlock_is_answered_in_time_where_three_answers_take_longer_than_a_command_
     }
 }
 
+/// With leases that end sooner than such an answer came, the client would hand off no lock any more.
+#[test]
+fn one_late_answer_does_not_end_the_hand_offs() {
+    for away in [2, 100].map(ms) {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(ms(700), LockClient::builder()).await;
+            let lease = Some(ms(1_400));
+            let lock = Arc::new(client.lock(NAME));
+            let late = machine.run(lock_for(lock.clone(), lease)).await.expect("the lock");
+            scene.network.set_distance_of(&machine, scene.server, round_trip(away));
+            machine.run(late.unlock()).await.expect("a release");
+            let guard = machine.run(lock_for(lock, lease)).await.expect("the lock");
+            let owner = guard.owner().to_owned();
+            let next = machine.spawn(lock_for(Arc::new(client.lock(NAME)), lease));
+            sleep(8 * away).await;
+            machine.run(guard.unlock()).await.expect("a release");
+            let next = next.await.expect("no panic").expect("the lock");
+            assert_eq!(next.owner(), owner, "{away:?}: it was released");
+            machine.run(next.unlock()).await.expect("a release");
+        });
+    }
+}
+
 /// A call that begins after that does not have the lock that is not there any more.
 #[test]
 fn no_call_has_a_lock_from_the_gap_after_an_operator_has_freed_it() {

@@ -223,15 +223,20 @@ fn an_answer_about_a_holder_says_how_long_the_next_one_has_the_lock_at_least() {
     assert_eq!(validity.check(story.now), Some(valid_until(story.now, 2 * HOUR)));
 }
 
+/// It is about a lease that Redis knows, and not about that of the next one.
 #[test]
-fn an_answer_about_a_holder_gives_the_next_one_no_more_than_its_own_lease() {
-    let story = Story::given_back(Lease::Watchdog);
-    let (hold, _) = story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
-    let prolong = story.prolong().expect("a longer lease");
-    story.give_back(hold);
-    let (_, validity) = story.hand_off(LAST, (WATCHDOG / 3).into()).expect("a hand-off");
-    story.prolonged(prolong, 0);
-    assert_eq!(validity.check(story.now), Some(valid_until(story.now, WATCHDOG / 3)));
+fn an_answer_reaches_the_next_holder_for_no_longer_than_its_own_lease() {
+    for (lease, reached) in [(HOUR, WATCHDOG), (WATCHDOG / 3, WATCHDOG / 3)] {
+        let mut story = Story::given_back(Lease::Watchdog);
+        let (confirm, _confirmation) = oneshot::channel();
+        let handed = story.try_hand_off(NEXT, Lease::Watchdog, false, Some(confirm));
+        story.now += WATCHDOG / 2;
+        let prolong = story.prolong().expect("a confirmation");
+        story.give_back(handed.expect("a hand-off").hold.0);
+        let (_, validity) = story.hand_off(LAST, lease.into()).expect("a hand-off");
+        story.prolonged(prolong, 0);
+        assert_eq!(validity.check(story.now), Some(valid_until(story.now, reached)));
+    }
 }
 
 /// The request of the first default holder is under way when the second comes. If Redis executes it, the

@@ -102,7 +102,8 @@ impl Handoffs {
         let (streak, left) = {
             let holds = possession.holds.lock();
             holds.hands_off_until(now)?;
-            // A grant that came in a message lasts for its grace, which its client has weighed.
+            // A request may be under way, and the next one is about the new holder. (A grant that came in a message lasts
+            // for its grace, which the client has weighed.)
             if !names.is_in_order() && !holds.lasts_for(2, self.round_trip(), now) {
                 return None;
             }
@@ -300,6 +301,7 @@ impl Handoffs {
         let confirms = {
             let mut holds = possession.holds.lock();
             if self.round_trip_of_gap().is_none() {
+                // The last holder has no time for another answer.
                 holds.stop_requests_in_gap();
             }
             holds.prolonged(prolong, tokens, others, asked, clock::now())

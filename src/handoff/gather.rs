@@ -66,12 +66,12 @@ impl Handoffs {
         self.round_trip.is_at_most(sent);
     }
 
-    /// How long Redis took to answer the last request about hand-offs; zero if there was none.
+    /// How far Redis is, as its last answers say; zero if there was none.
     pub(crate) fn round_trip(&self) -> Duration {
         self.round_trip.last().unwrap_or_default()
     }
 
-    /// The same, if there was one and a lock may be left in a gap: its last holder waits for up to three answers, in the
+    /// The same, if there was one and it is near enough for a gap: the last holder waits for up to three answers, in the
     /// time of one command. They are that which is on its way, another one, and that of the release.
     pub(crate) fn round_trip_of_gap(&self) -> Option<Duration> {
         self.round_trip.last().filter(|last| *last <= self.config.command_timeout / 4)

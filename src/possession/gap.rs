@@ -38,7 +38,7 @@ use crate::token::TokenBlock;
 use super::{HoldState, Possession};
 
 /// In so many round trips Redis has certainly heard of the lease of a call that takes the lock from a gap, however late.
-const REQUESTS_IN_GAP: u32 = 4;
+const ROUND_TRIPS_OF_GAP: u32 = 4;
 
 /// Its drop says that it has ended. It is not dropped under a mutex, because it wakes tasks.
 #[derive(Default)]
@@ -48,13 +48,7 @@ pub(crate) struct Gap {
     /// Invariant 2.
     release_is_next: bool,
     /// No call may take the lock.
-    is_shut: bool,
-}
-
-impl Gap {
-    pub(super) fn is_shut(&self) -> bool {
-        self.is_shut
-    }
+    pub(super) is_shut: bool,
 }
 
 /// What the last holder waits for.
@@ -121,7 +115,7 @@ impl Possession {
     ) -> Option<LeftInGap> {
         let mut holds = self.holds.lock();
         let may_come_back =
-            holds.lasts_for(REQUESTS_IN_GAP, round_trip, now) && holds.callers_that_wait() > 0;
+            holds.lasts_for(ROUND_TRIPS_OF_GAP, round_trip, now) && holds.callers_that_wait() > 0;
         let others_turn = holds.turn_of_others(config, now + round_trip).is_some();
         let can_be_handed_off = self.may_hand_off(&holds) && holds.hands_off_until(now).is_some();
         if !may_come_back || others_turn || !can_be_handed_off {

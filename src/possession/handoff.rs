@@ -159,7 +159,7 @@ impl HoldState {
         let missed = self.rare.as_ref().is_some_and(|rare| rare.release_missed);
         let frees = self.freeing || missed || self.counted == 0 || self.retention(now).is_some();
         let gap = self.handed.as_ref().and_then(|handed| handed.gap.as_ref());
-        let frees = frees || gap.is_some_and(Gap::is_shut);
+        let frees = frees || gap.is_some_and(|gap| gap.is_shut);
         if !self.live.is_empty() || self.over || frees || self.is_of_one_handle() {
             return None;
         }
@@ -272,10 +272,10 @@ impl HoldState {
         self.left(now) + Duration::from_millis(self.lease / 100 + 1)
     }
 
-    /// Whether Redis keeps the lock for long enough to hear of the lease of a call that takes it now, if it has to answer
-    /// so many requests for that.
-    pub(crate) fn lasts_for(&self, requests: u32, round_trip: Duration, now: Instant) -> bool {
-        self.left(now) >= MIN_HANDOFF_VALIDITY + requests * round_trip
+    /// Whether Redis keeps the lock for long enough to hear of the lease of its next holder, if that takes so many round
+    /// trips.
+    pub(crate) fn lasts_for(&self, many: u32, round_trip: Duration, now: Instant) -> bool {
+        self.left(now) >= MIN_HANDOFF_VALIDITY + many * round_trip
     }
 
     /// What Redis has to hear now; `None` if there is nothing: then the next hand-off asks the client's thread

@@ -19,6 +19,8 @@ pub(crate) mod replicas;
 pub(crate) mod scripts;
 pub(crate) mod sentinel;
 mod server;
+#[cfg(feature = "test-util")]
+pub(crate) mod simulated;
 mod steps;
 pub(crate) mod tokens;
 

@@ -5,7 +5,7 @@ pub(crate) use std::time::Duration;
 
 pub(crate) use futures::future::join_all;
 pub(crate) use redlatch::simulation::{
-    Direction, Distance, Fate, Flow, Machine, Random, Server, ServerNumber, Settings,
+    Direction, Distance, Fate, Flow, Machine, Random, ServerNumber,
 };
 pub(crate) use redlatch::test_util::Redis;
 pub(crate) use redlatch::{

@@ -156,9 +156,7 @@ impl Scene {
     }
 
     pub(crate) fn ask_at<T: FromRedisValue>(&self, server: ServerNumber, words: &[&str]) -> T {
-        let answer = self.network.ask(server, redis::cmd(words[0]).arg(&words[1..]));
-        let answer = answer.unwrap_or_else(|error| panic!("{words:?}: {error}"));
-        redis::from_redis_value(answer).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+        crate::support::simulated::ask_at(&self.network, server, words)
     }
 
     /// What Redis counts for each owner of `name`.

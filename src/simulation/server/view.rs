@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::slot;
+
 /// What a node believes of its cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterView {
@@ -37,6 +39,11 @@ pub struct ClusterNode {
 }
 
 impl ClusterView {
+    /// The slot of a key.
+    pub fn slot_of(key: &str) -> u16 {
+        slot::of(key)
+    }
+
     /// The node that has the slot.
     pub(super) fn owner(&self, slot: u16) -> Option<&ClusterNode> {
         let has = |node: &&ClusterNode| node.slots.iter().any(|(a, b)| (*a..=*b).contains(&slot));

@@ -108,7 +108,8 @@ async fn comes_home<T>(what: &str, log: &str, mut task: JoinHandle<T>) -> T {
 
 async fn open(assignment: &Assignment, log: Arc<Recorder>, stop: Stop) -> Shared {
     let [straight, second, resource] = [0, 1, 2].map(|at| assignment.urls[at].clone());
-    let second = assignment.sentinel.clone().map_or(Way::At(second), Way::Sentinel);
+    let second =
+        assignment.sentinel.clone().map_or(Way::At(second), |url| Way::Sentinels(vec![url]));
     let ways = vec![Way::At(straight), second];
     let resource = Box::new(Resource::open(&resource).await);
     let names = Names::new(assignment.names);

@@ -193,7 +193,9 @@ pub(crate) struct Fault {
     pub(crate) settle: Option<u64>,
     /// The names whose keys it tampered with.
     pub(crate) keys: Range<u16>,
-    /// And those whose tokens the server has lost by it.
+    /// What was released meanwhile may be there again.
+    pub(crate) reverts: bool,
+    /// The names whose tokens the server has lost by it.
     pub(crate) tokens: Range<u16>,
     pub(crate) reach: Reach,
     /// When what it held up had arrived at the server.
@@ -380,6 +382,12 @@ impl Fault {
 }
 
 impl History {
+    /// When releases may have been undone: between which times.
+    pub(crate) fn reversions(&self) -> impl Iterator<Item = (u64, u64)> {
+        let reverting = self.faults.iter().filter(|fault| fault.reverts);
+        reverting.map(|fault| (fault.t0, fault.t1))
+    }
+
     /// Every time that somebody took a key away: which, and between which times.
     pub(crate) fn tampering(&self) -> impl Iterator<Item = (u16, u64, u64)> {
         let deleted = self.faults.iter().flat_map(Fault::deleted);

@@ -48,7 +48,9 @@ pub(crate) struct Member {
 #[derive(Clone)]
 pub(crate) enum Way {
     At(String),
-    Sentinel(String),
+    Sentinels(Vec<String>),
+    #[cfg_attr(not(feature = "test-util"), expect(dead_code, reason = "of simulated worlds"))]
+    Cluster(Vec<String>),
 }
 
 impl Shared {
@@ -189,7 +191,8 @@ async fn connect(way: &Way, watchdog: Duration) -> LockClient {
     loop {
         let client = match way {
             Way::At(url) => LockClient::builder().url(url),
-            Way::Sentinel(url) => LockClient::builder().sentinel(MASTER, [url]),
+            Way::Sentinels(urls) => LockClient::builder().sentinel(MASTER, urls),
+            Way::Cluster(urls) => LockClient::builder().cluster(urls),
         };
         let client = client
             .watchdog_timeout(watchdog)

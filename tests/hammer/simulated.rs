@@ -1,5 +1,6 @@
-//! The hammer in simulated worlds. One seed is one world: its machines and distances, its calls, its
-//! faults and all that comes of them. It plays again from the seed.
+//! The hammer in simulated worlds. One seed is one world: its servers, its machines and distances, its
+//! calls, its faults and all that comes of them. It plays again from the seed. Every other world has one
+//! server, and the others have a primary with replicas and Sentinels, or a cluster ([`servers`]).
 //!
 //! ```text
 //! cargo test --profile campaign --features test-util --test hammer -- --simulated --minutes 10
@@ -17,6 +18,7 @@ mod nemesis;
 mod plan;
 mod platform;
 mod process;
+mod servers;
 mod shrink;
 pub(crate) mod trials;
 mod witness;

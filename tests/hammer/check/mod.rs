@@ -42,6 +42,8 @@ pub(crate) struct Bounds {
     pub(crate) off: u64,
     /// Shorter pauses of a process are what the bounds themselves leave room for.
     pub(crate) pause: u64,
+    /// In a cluster each name has a slot of its own, and a request for several locks is one for each.
+    pub(crate) is_cluster: bool,
 }
 
 impl Default for Bounds {
@@ -60,6 +62,7 @@ impl Default for Bounds {
             before_close: 50 * MS,
             off: 2 * MS,
             pause: 100 * MS,
+            is_cluster: false,
         }
     }
 }

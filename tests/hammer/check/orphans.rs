@@ -26,6 +26,7 @@ pub(crate) fn surely_over(acquire: &Acquire, history: &History, calm: &Calm) -> 
         _ if confirmed => end,
         _ => calm.after(end, history.bounds.prompt),
     };
+    let over = undone(acquire, over, history, calm);
     let process = usize::from(acquire.id.0);
     let over = match clock_jumped(history, process, acquire.inv, over) {
         // By that clock its lease had ended, and there was nothing left to release.
@@ -39,6 +40,17 @@ pub(crate) fn surely_over(acquire: &Acquire, history: &History, calm: &Calm) -> 
         }
         _ => over,
     }
+}
+
+/// What a server forgets of a release the client releases again, or nobody does who is closed by then.
+fn undone(acquire: &Acquire, over: u64, history: &History, calm: &Calm) -> u64 {
+    let undone = history.reversions().find(|(t0, t1)| (*t0..=*t1).contains(&over));
+    undone.map_or(over, |(_, t1)| {
+        let released = calm.after(t1, history.bounds.prompt);
+        let closed = history.closed();
+        let is_there = closed.get(&acquire.owner.0).is_none_or(|client| client.closing > released);
+        if is_there { released } else { calm.after(t1 + acquire.lease, history.bounds.prompt) }
+    })
 }
 
 pub(crate) fn clock_jumped(history: &History, process: usize, from: u64, to: u64) -> bool {

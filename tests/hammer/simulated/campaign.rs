@@ -126,9 +126,9 @@ fn campaign(settings: &Settings, seed: u64, seconds: u64) -> Verdict {
             let plan = Plan::new(seed, &settings.edits);
             let judged = judge(&plan);
             if judged.found.is_empty() {
-                count(&judged.history, &mut lock(&done).0, nemesis::names());
+                count(&judged.history, &mut lock(&done).0, nemesis::names(settings.edits.topology));
             } else if settings.all {
-                count(&judged.history, &mut lock(&done).0, nemesis::names());
+                count(&judged.history, &mut lock(&done).0, nemesis::names(settings.edits.topology));
                 for violation in &judged.found {
                     println!("seed {seed}: violation {}: {}", violation.rule, violation.what);
                 }

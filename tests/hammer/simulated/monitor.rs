@@ -1,7 +1,8 @@
-//! Hears all that the server of a world is asked, and what comes of it.
+//! Hears all that the servers of a world are asked, and what comes of it.
 
-use redlatch::simulation::Server;
+use redlatch::simulation::{ClusterNode, Server};
 
+use super::servers::Servers;
 use crate::monitor::asked;
 use crate::prelude::*;
 use crate::support::proxy::resp::command;
@@ -11,15 +12,21 @@ use crate::witness::owner;
 pub(crate) struct Monitor(Arc<Mutex<State>>);
 
 struct State {
-    numbers: HashMap<String, u16>,
+    /// With their slots in a cluster.
+    numbers: HashMap<String, (u16, Option<u16>)>,
     commands: Vec<Command>,
     /// What was in each lock after the last request.
     held: HashMap<u16, Vec<(Owner, u64)>>,
 }
 
 impl Monitor {
-    pub(crate) fn new(names: Names) -> Self {
-        let numbers = names.all().map(|key| (names.name(key), key)).collect();
+    pub(crate) fn new(names: Names, servers: &Servers) -> Self {
+        let number = |key| {
+            let name = names.name(key);
+            let slot = servers.slot_of(&name);
+            (name, (key, slot))
+        };
+        let numbers = names.all().map(number).collect();
         Self(Arc::new(Mutex::new(State { numbers, commands: Vec::new(), held: HashMap::new() })))
     }
 
@@ -51,8 +58,15 @@ impl State {
         };
         let mut written = Vec::new();
         for name in keys {
-            let Some(&key) = self.numbers.get(*name) else { continue };
-            let held = server.hash(0, name.as_bytes()).into_iter().flatten();
+            let Some(&(key, slot)) = self.numbers.get(*name) else { continue };
+            let hash = server.hash(0, name.as_bytes());
+            match place(server, slot) {
+                Place::Elsewhere => return,
+                // What is not here may have moved.
+                Place::Moving if hash.is_none() => continue,
+                _ => {}
+            }
+            let held = hash.into_iter().flatten();
             // The mode of a read-write lock is no count.
             let held = held.filter_map(|(id, count)| {
                 let [id, count] = [id, count].map(|text| std::str::from_utf8(text).ok());
@@ -66,7 +80,7 @@ impl State {
             *before = held;
         }
         for (name, id, what) in asked(keys, args) {
-            let Some(&key) = self.numbers.get(name) else { continue };
+            let Some(&(key, _)) = self.numbers.get(name) else { continue };
             let owner = owner(id);
             if owner != Owner::default() {
                 let wrote = what == What::Asked && written.contains(&(key, owner));
@@ -75,5 +89,27 @@ impl State {
                 self.commands.extend(wrote.then_some(Command { what: What::Wrote, ..command }));
             }
         }
+    }
+}
+
+/// Where a slot is, for a server.
+enum Place {
+    Here,
+    /// On its way from here or to here.
+    Moving,
+    Elsewhere,
+}
+
+fn place(server: &Server, slot: Option<u16>) -> Place {
+    if server.is_replica() {
+        return Place::Elsewhere;
+    }
+    let (Some(view), Some(slot)) = (server.view(), slot) else { return Place::Here };
+    let has = |node: &&ClusterNode| node.slots.iter().any(|(a, b)| (*a..=*b).contains(&slot));
+    let is_here = view.nodes.iter().find(has).is_some_and(|node| node.id == view.me);
+    match view.migrating.contains_key(&slot) || view.importing.contains_key(&slot) {
+        true => Place::Moving,
+        false if is_here => Place::Here,
+        false => Place::Elsewhere,
     }
 }

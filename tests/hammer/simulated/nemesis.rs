@@ -4,6 +4,7 @@
 use futures::future::LocalBoxFuture;
 use redlatch::simulation::{Direction, Fate, State};
 
+use super::servers::Topology;
 use super::world::World;
 use crate::nemesis::{OUTAGE, RECONNECT, RESET};
 use crate::prelude::*;
@@ -26,7 +27,7 @@ type Inflict = for<'a> fn(&'a World<'_>, Details) -> Inflicted<'a>;
 
 type Inflicted<'a> = LocalBoxFuture<'a, Option<Fault>>;
 
-const KINDS: &[&[Kind]] = &[LOUD, QUIET, LATE];
+const KINDS: &[&[Kind]] = &[LOUD, QUIET, LATE, SEVERAL];
 
 const LOUD: &[Kind] = &[
     kind("kill connections", (0, 0), RECONNECT, |world, _| servers::kill(world, "normal")),
@@ -75,8 +76,27 @@ const QUIET: &[Kind] = &[
 
 const LATE: &[Kind] = &[kind("hold up requests", (1000, 4000), OUTAGE, requests::hold_up)];
 
-pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    KINDS.iter().copied().flatten().map(|kind| kind.name)
+const FAIL_OVER: &str = "fail over";
+
+const LOSE_WRITES: &str = "lose the last writes";
+
+const MOVE_A_SLOT: &str = "move a slot";
+
+/// Where there are several servers.
+const SEVERAL: &[Kind] = &[
+    kind(FAIL_OVER, (0, 1600), OUTAGE, servers::fail_over),
+    kind(LOSE_WRITES, (0, 1600), OUTAGE, servers::lose_writes),
+    kind(MOVE_A_SLOT, (0, 1600), OUTAGE, servers::move_slot),
+];
+
+/// Of all kinds that those servers can have; of all if any may be drawn.
+pub(crate) fn names(topology: Option<Topology>) -> impl Iterator<Item = &'static str> {
+    let happens = move |kind: &&Kind| match kind.name {
+        FAIL_OVER | LOSE_WRITES => topology != Some(Topology::One),
+        MOVE_A_SLOT => topology.is_none_or(|topology| topology == Topology::Cluster),
+        _ => true,
+    };
+    KINDS.iter().copied().flatten().filter(happens).map(|kind| kind.name)
 }
 
 const fn kind(name: &'static str, time: (u64, u64), settle: Option<u64>, inflict: Inflict) -> Kind {
@@ -107,14 +127,15 @@ struct Details {
 
 /// Everything that is to be done in so long. Each of the hands does one thing at a time, and the first
 /// waits until that has settled.
-pub(crate) fn plan(rng: &mut Rng, time: Duration) -> Vec<Planned> {
+pub(crate) fn plan(rng: &mut Rng, time: Duration, topology: Topology) -> Vec<Planned> {
     let mut all = Vec::new();
     // One world in eight is left in peace.
     if rng.u32(..8) == 0 {
         return all;
     }
-    for (hand, kinds) in KINDS.iter().enumerate() {
-        let pause = [(200, 1600), (20, 300), (200, 1000)][hand];
+    let hands = KINDS.len() - usize::from(topology == Topology::One);
+    for (hand, kinds) in KINDS[..hands].iter().enumerate() {
+        let pause = [(200, 1600), (20, 300), (200, 1000), (200, 1600)][hand];
         let chosen: Vec<&Kind> = kinds.iter().filter(|_| rng.bool()).collect();
         // Some worlds have more of it than others.
         let slower = [1, 2, 4, 8][rng.usize(..4)];

@@ -5,6 +5,7 @@ use std::fmt;
 use redlatch::simulation::Distance;
 
 use super::nemesis::{self, Planned};
+use super::servers::Topology;
 use crate::prelude::*;
 use crate::shared::COMMAND_TIMEOUT;
 use crate::support::ms;
@@ -15,6 +16,7 @@ pub(crate) struct Plan {
     /// How long the tasks work.
     pub(crate) time: Duration,
     pub(crate) names: Names,
+    pub(crate) topology: Topology,
     pub(crate) machines: Vec<MachinePlan>,
     /// How many machines the seed gives.
     pub(crate) slots: usize,
@@ -38,6 +40,9 @@ pub(crate) struct MachinePlan {
 /// What is left out of the world of a seed.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Edits {
+    /// Have these servers.
+    #[arg(long)]
+    pub(crate) topology: Option<Topology>,
     /// Shorten the world to so many milliseconds.
     #[arg(long)]
     pub(crate) millis: Option<u64>,
@@ -63,6 +68,9 @@ impl fmt::Display for Edits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list =
             |all: &[usize]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        if let Some(topology) = self.topology {
+            write!(f, " --topology {}", format!("{topology:?}").to_lowercase())?;
+        }
         if let Some(millis) = self.millis {
             write!(f, " --millis {millis}")?;
         }
@@ -92,7 +100,10 @@ impl Plan {
         }
         let (names, rest) = (Names::new(rng.u16(13..=30)), ms(rng.u64(1..6)));
         let mut time = ms(rng.u64(8_000..30_000));
-        let mut faults = nemesis::plan(&mut rng, time);
+        let drawn = [Topology::One, Topology::One, Topology::Sentinels, Topology::Cluster];
+        let drawn = drawn[Rng::with_seed(seed ^ SERVERS).usize(..4)];
+        let topology = edits.topology.unwrap_or(drawn);
+        let mut faults = nemesis::plan(&mut rng, time, topology);
         if let Some(millis) = edits.millis {
             time = time.min(ms(millis));
             faults.retain(|planned| planned.at + planned.time < time);
@@ -106,7 +117,7 @@ impl Plan {
         for machine in &mut machines {
             machine.tasks = edits.tasks.unwrap_or(u16::MAX).min(machine.tasks);
         }
-        Self { seed, time, names, machines, slots, faults, rest, shows_requests: false }
+        Self { seed, time, names, topology, machines, slots, faults, rest, shows_requests: false }
     }
 
     /// For how long locks may be slow after a fault that takes so many milliseconds to settle, and some dials.
@@ -140,13 +151,15 @@ impl Plan {
             before_close: 2 * round_trip,
             off: 0,
             pause: 0,
+            is_cluster: self.topology == Topology::Cluster,
         }
     }
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:?}, {} names, rest {:?}", self.time, self.names.all().len(), self.rest)?;
+        let names = self.names.all().len();
+        writeln!(f, "{:?}, {:?}, {names} names, rest {:?}", self.topology, self.time, self.rest)?;
         for machine in &self.machines {
             writeln!(f, "{machine:?}")?;
         }
@@ -171,6 +184,9 @@ const WRONG: u64 = 8;
 
 /// In every other world machines are busy.
 const BUSY: u64 = 0x6275_7379;
+
+/// Every other world has one server.
+const SERVERS: u64 = 0x7365_7276;
 
 /// By so many milliseconds their tasks run late at most.
 const LATEST: u64 = 8;

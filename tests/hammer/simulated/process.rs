@@ -29,7 +29,7 @@ pub(crate) struct Member {
 /// What every process of a world is told.
 #[derive(Clone)]
 pub(crate) struct Surroundings {
-    pub(crate) url: String,
+    pub(crate) way: Way,
     pub(crate) resource: InMemory,
 }
 
@@ -52,7 +52,7 @@ impl Member {
         let (names, of_history) = (plan.names, log.clone());
         let (tasks, here) = (of_slot.tasks, machine.clone());
         machine.spawn(async move {
-            let ways = vec![Way::At(around.url)];
+            let ways = vec![around.way];
             let resource = Box::new(around.resource);
             let shared =
                 Shared::open(ways, names, resource, Box::new(platform), of_history, told).await;

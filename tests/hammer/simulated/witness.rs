@@ -1,29 +1,34 @@
-//! Looks at the server all the time, from outside of the world.
+//! Looks at the servers all the time, from outside of the world.
 
 use redlatch::simulation::{Network, ServerNumber};
 use tokio::time::sleep;
 
+use super::servers::Servers;
 use crate::prelude::*;
 use crate::witness::{is_grant, owner};
 
-pub(crate) struct Witness {
+pub(crate) struct Witness<'a> {
     network: Network,
-    server: ServerNumber,
+    servers: &'a Servers,
     /// With what stands around the owner in the key of a reader's lease.
     names: Vec<(String, (String, &'static str))>,
     rng: Rng,
 }
 
-impl Witness {
-    pub(crate) fn new(network: &Network, server: ServerNumber, names: Names, seed: u64) -> Self {
+impl<'a> Witness<'a> {
+    pub(crate) fn new(network: &Network, servers: &'a Servers, names: Names, seed: u64) -> Self {
         let names = names.all().map(|key| (names.name(key), names.marker(key))).collect();
-        Self { network: network.clone(), server, names, rng: Rng::with_seed(seed) }
+        Self { network: network.clone(), servers, names, rng: Rng::with_seed(seed) }
     }
 
     /// All locks at one moment.
     pub(crate) fn look(&self) -> Vec<Sample> {
+        self.servers.primaries().into_iter().flat_map(|server| self.look_at(server)).collect()
+    }
+
+    fn look_at(&self, server: ServerNumber) -> Vec<Sample> {
         let t = now();
-        self.network.at(self.server, |server, wall| {
+        self.network.at(server, |server, wall| {
             let mut samples = Vec::new();
             let keys = server.keys(wall, 0);
             for (name, left) in &keys {

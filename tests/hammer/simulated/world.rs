@@ -4,13 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use redlatch::simulation::{Machine, Network, Server, ServerNumber, Settings};
+use redlatch::simulation::{Machine, Network, Server, ServerNumber};
 use tokio::time::{sleep, timeout};
 
 use super::monitor::Monitor;
 use super::plan::Plan;
 use super::platform::{InMemory, Stops};
 use super::process::{Member, Surroundings};
+use super::servers::Servers;
 use super::witness::Witness;
 use crate::check::count::kept_wrongly;
 use crate::history::{LONGEST_LEASE, Process};
@@ -20,7 +21,7 @@ use crate::record;
 pub(crate) struct World<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) network: Network,
-    pub(crate) server: ServerNumber,
+    pub(crate) servers: Servers,
     around: Surroundings,
     /// By the slots of the plan.
     members: RefCell<Vec<Member>>,
@@ -55,8 +56,6 @@ const SETTLE: Duration = Duration::from_secs(8);
 /// What a call coming home may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-const ADDRESS: (&str, u16) = ("redis-1", 6379);
-
 /// What comes of a plan, and a hash over all that was sent, and over the history.
 pub(crate) fn play(plan: &Plan) -> (History, u64) {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -76,35 +75,34 @@ pub(crate) fn play(plan: &Plan) -> (History, u64) {
 
 impl<'a> World<'a> {
     fn new(plan: &'a Plan, network: Network) -> Self {
-        let (host, port) = ADDRESS;
-        let settings =
-            Settings { host: host.into(), port, seed: !plan.seed, ..Settings::default() };
-        let server = network.add(Server::new(settings), &format!("{host}:{port}"));
-        let around = Surroundings {
-            url: format!("redis://{host}:{port}"),
-            resource: InMemory::new(plan.seed ^ 2),
-        };
+        let servers = Servers::new(&network, plan.topology, plan.seed);
+        let around = Surroundings { way: servers.way(), resource: InMemory::new(plan.seed ^ 2) };
+        let monitor = Monitor::new(plan.names, &servers);
         let world = Self {
             plan,
             network,
-            server,
+            servers,
             around,
             members: RefCell::default(),
             processes: RefCell::default(),
             faults: RefCell::default(),
             starts: RefCell::default(),
             is_down: Cell::default(),
-            monitor: Monitor::new(plan.names),
+            monitor,
         };
         let (monitor, shows) = (world.monitor.clone(), plan.shows_requests);
         let observer = move |server: &Server, bytes: &[u8]| {
             if shows {
                 let t = now() as f64 / MS as f64;
-                println!("{t:.3} {}", String::from_utf8_lossy(bytes).replace("\r\n", " "));
+                let words = String::from_utf8_lossy(bytes).replace("\r\n", " ");
+                let role = if server.is_replica() { "replica" } else { "primary" };
+                println!("{t:.3} {} {role} {words}", &server.run_id()[..4]);
             }
             monitor.hear(server, bytes);
         };
-        world.network.observe(server, Some(Box::new(observer)));
+        for server in world.servers.with_data() {
+            world.network.observe(server, Some(Box::new(observer.clone())));
+        }
         for slot in 0..plan.machines.len() {
             let member = world.start(slot);
             world.members.borrow_mut().push(member);
@@ -125,7 +123,9 @@ impl<'a> World<'a> {
         let machine = Machine::new(&self.network, number as u64, rng.u64(..));
         machine.set_speed(of_slot.speed);
         machine.set_lateness(of_slot.lateness);
-        self.network.set_distance_of(&machine, self.server, of_slot.distance);
+        for server in self.servers.all() {
+            self.network.set_distance_of(&machine, server, of_slot.distance);
+        }
         let member =
             Member::start(machine, number, of_slot, rng.u64(..), self.plan, self.around.clone());
         self.processes.borrow_mut().push(Process { log: member.log(), ..Process::default() });
@@ -156,6 +156,18 @@ impl<'a> World<'a> {
         Some(Target { machine: machine.clone(), number: *number, stops: stops.clone() })
     }
 
+    /// Those that a machine has to all servers.
+    pub(crate) fn connections(&self, machine: &Machine) -> usize {
+        let all = self.servers.all().into_iter();
+        all.map(|server| self.network.connections(machine, server)).sum()
+    }
+
+    /// Ends them.
+    pub(crate) fn cut(&self, machine: &Machine, arrives: bool) {
+        let all = self.servers.all().into_iter();
+        all.for_each(|server| self.network.cut(machine, server, arrives));
+    }
+
     /// Has a process crash, and starts another in its place. Returns the number of the dead one.
     pub(crate) fn replace(&self, rng: &mut Rng) -> Option<usize> {
         let slot = self.pick_slot(rng)?;
@@ -171,14 +183,18 @@ impl<'a> World<'a> {
         self.processes.borrow_mut()[number].jumps.push(now());
     }
 
-    /// Asks the server, beside the network. `None` if it does not answer.
-    pub(crate) fn ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> Option<T> {
+    /// Asks a server, beside the network. `None` if it does not answer.
+    pub(crate) fn ask<T: redis::FromRedisValue>(
+        &self,
+        server: ServerNumber,
+        command: &[&str],
+    ) -> Option<T> {
         if self.is_down.get() {
             return None;
         }
         let mut cmd = redis::cmd(command[0]);
         cmd.arg(&command[1..]);
-        let answer = match self.network.ask(self.server, &cmd) {
+        let answer = match self.network.ask(server, &cmd) {
             Ok(answer) => answer,
             // It makes everybody wait: there was no answer.
             Err(error) if error.code().is_none() => return None,
@@ -189,11 +205,12 @@ impl<'a> World<'a> {
 
     /// Says that the server does not answer, unless somebody has said so already.
     pub(crate) fn take_down(&self) -> Option<Down<'_>> {
-        (!self.is_down.replace(true)).then_some(Down(&self.is_down))
+        (!self.is_down.replace(true)).then(|| Down(&self.is_down))
     }
 
     async fn play(self) -> (History, u64) {
-        let mut witness = Witness::new(&self.network, self.server, self.plan.names, self.plan.seed);
+        let mut witness =
+            Witness::new(&self.network, &self.servers, self.plan.names, self.plan.seed);
         let mut samples = Vec::new();
         let happens = self.plan.faults.iter().map(|planned| planned.happen(&self));
         let mut happens: FuturesUnordered<_> = happens.collect();
@@ -260,7 +277,7 @@ impl<'a> World<'a> {
 }
 
 /// What is there after nobody has held a lock for so long that every lease has ended.
-async fn left(witness: &Witness, samples: &mut Vec<Sample>) -> Vec<Sample> {
+async fn left(witness: &Witness<'_>, samples: &mut Vec<Sample>) -> Vec<Sample> {
     let end = now() + LONGEST_LEASE + 1_000 * MS;
     loop {
         let seen = witness.look();

@@ -41,8 +41,8 @@ pub(super) fn suspend<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a
 pub(super) fn cut<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     async move {
         let target = world.pick(&mut of.rng)?;
-        let had = world.network.connections(&target.machine, world.server);
-        world.network.cut(&target.machine, world.server, of.rng.bool());
+        let had = world.connections(&target.machine);
+        world.cut(&target.machine, of.rng.bool());
         Fault::at_process(target.number, had > 0)
     }
     .boxed_local()
@@ -52,19 +52,20 @@ pub(super) fn cut<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
 pub(super) fn break_one<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     async move {
         let target = world.pick(&mut of.rng)?;
-        let open = world.network.ages(&target.machine, world.server);
+        let server = world.servers.pick(&mut of.rng);
+        let open = world.network.ages(&target.machine, server);
         let nth = of.rng.usize(..open.len().max(1));
         let mut address = open.get(nth).map(|(address, _)| address.as_str());
         let list: String;
         let broke = if of.rng.bool() {
-            world.network.cut_one(&target.machine, world.server, nth, of.rng.bool())
+            world.network.cut_one(&target.machine, server, nth, of.rng.bool())
         } else {
-            list = world.ask(&["CLIENT", "LIST"])?;
+            list = world.ask(server, &["CLIENT", "LIST"])?;
             let its = format!(" addr={}:", target.machine.address());
             let client = list.lines().filter(|line| line.contains(&its)).nth(nth)?;
             address = client.split(' ').find_map(|word| word.strip_prefix("addr="));
             let id = client.strip_prefix("id=")?.split(' ').next()?;
-            world.ask(&["CLIENT", "KILL", "ID", id]) == Some(1)
+            world.ask(server, &["CLIENT", "KILL", "ID", id]) == Some(1)
         };
         // None if the client had closed it by then.
         let age = open.iter().find(|(its, _)| Some(its.as_str()) == address).map(|(_, age)| *age);
@@ -90,14 +91,19 @@ pub(super) fn hold<'a>(
     async move {
         let target = world.pick(&mut of.rng)?;
         let flow = |flow| {
-            let set =
-                |way: &Direction| world.network.set_flow(&target.machine, world.server, *way, flow);
-            ways.iter().map(set).sum::<usize>()
+            let links = world
+                .servers
+                .all()
+                .into_iter()
+                .flat_map(|server| ways.iter().map(move |way| (server, way)));
+            links
+                .map(|(server, way)| world.network.set_flow(&target.machine, server, *way, flow))
+                .sum::<usize>()
         };
         flow(Flow::Held);
         sleep(of.time).await;
         if cuts {
-            world.network.cut(&target.machine, world.server, of.rng.bool());
+            world.cut(&target.machine, of.rng.bool());
         }
         let done = Fault::at_process(target.number, flow(Flow::Open) > 0)?;
         let late = ways.contains(&Direction::Up).then(|| now() + ON_ITS_WAY);
@@ -109,9 +115,12 @@ pub(super) fn hold<'a>(
 pub(super) fn refuse<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     async move {
         let target = world.pick(&mut of.rng)?;
-        let refuse = |yes| world.network.set_refusing(&target.machine, world.server, yes);
+        let refuse = |yes| {
+            let all = world.servers.all().into_iter();
+            all.for_each(|server| world.network.set_refusing(&target.machine, server, yes));
+        };
         refuse(true);
-        world.network.cut(&target.machine, world.server, of.rng.bool());
+        world.cut(&target.machine, of.rng.bool());
         sleep(of.time).await;
         refuse(false);
         Fault::at_process(target.number, true)

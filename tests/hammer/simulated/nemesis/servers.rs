@@ -8,6 +8,7 @@ use super::{Details, Inflicted};
 use crate::history::Reach;
 use crate::nemesis::{RECONNECT, deletion};
 use crate::prelude::*;
+use crate::simulated::servers::Topology;
 use crate::simulated::world::World;
 
 /// The bytes of all scripts, for four connections.
@@ -15,40 +16,48 @@ const ALL_SCRIPTS: u64 = 4 * 33_000;
 
 pub(super) fn kill<'a>(world: &'a World<'_>, which: &'static str) -> Inflicted<'a> {
     async move {
-        let killed: u64 = world.ask(&["CLIENT", "KILL", "TYPE", which])?;
+        let kill = |server| world.ask::<u64>(server, &["CLIENT", "KILL", "TYPE", which]);
+        let killed: u64 = world.servers.primaries().into_iter().map(kill).sum::<Option<u64>>()?;
         Fault::done(format!("{killed} {which}"), killed > 0)
     }
     .boxed_local()
 }
 
-pub(super) fn pause<'a>(world: &'a World<'_>, of: Details, what: &'static str) -> Inflicted<'a> {
+pub(super) fn pause<'a>(
+    world: &'a World<'_>,
+    mut of: Details,
+    what: &'static str,
+) -> Inflicted<'a> {
     async move {
+        let server = world.servers.pick(&mut of.rng);
         let millis = of.time.as_millis().to_string();
-        world.ask::<()>(&["CLIENT", "PAUSE", &millis, what])?;
+        world.ask::<()>(server, &["CLIENT", "PAUSE", &millis, what])?;
         sleep(of.time).await;
         Fault::done("", true)
     }
     .boxed_local()
 }
 
-pub(super) fn stop<'a>(world: &'a World<'_>, of: Details) -> Inflicted<'a> {
+pub(super) fn stop<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     async move {
         let _down = world.take_down()?;
-        world.network.stop(world.server);
+        let server = world.servers.pick(&mut of.rng);
+        world.network.stop(server);
         sleep(of.time).await;
-        world.network.go_on(world.server);
+        world.network.go_on(server);
         Fault::done("", true)
     }
     .boxed_local()
 }
 
 /// With its data: without scripts and connections.
-pub(super) fn restart<'a>(world: &'a World<'_>, of: Details) -> Inflicted<'a> {
+pub(super) fn restart<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     async move {
         let _down = world.take_down()?;
-        world.network.kill(world.server);
+        let server = world.servers.pick(&mut of.rng);
+        world.network.kill(server);
         sleep(of.time).await;
-        world.network.start(world.server, |server, now| {
+        world.servers.start(server, |server, now| {
             let data = server.snapshot();
             server.start(now);
             server.load(now, data);
@@ -58,22 +67,24 @@ pub(super) fn restart<'a>(world: &'a World<'_>, of: Details) -> Inflicted<'a> {
     .boxed_local()
 }
 
-pub(super) fn restart_empty<'a>(world: &'a World<'_>, of: Details) -> Inflicted<'a> {
+pub(super) fn restart_empty<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     async move {
         let _down = world.take_down()?;
-        world.network.kill(world.server);
+        let server = world.servers.pick(&mut of.rng);
+        world.network.kill(server);
         sleep(of.time).await;
-        world.network.start(world.server, |server, now| server.start(now));
+        world.servers.start(server, |server, now| server.start(now));
         let all = world.plan.names.all();
         Some(Fault { keys: all.clone(), tokens: all, ..Fault::done("", true)? })
     }
     .boxed_local()
 }
 
-pub(super) fn in_state<'a>(world: &'a World<'_>, of: Details, state: State) -> Inflicted<'a> {
+pub(super) fn in_state<'a>(world: &'a World<'_>, mut of: Details, state: State) -> Inflicted<'a> {
     async move {
         let _down = world.take_down()?;
-        let set = |yes| world.network.at(world.server, |server, _| server.set(state, yes));
+        let server = world.servers.pick(&mut of.rng);
+        let set = |yes| world.network.at(server, |server, _| server.set(state, yes));
         set(true);
         sleep(of.time).await;
         set(false);
@@ -88,7 +99,10 @@ pub(super) fn delete_a_key<'a>(world: &'a World<'_>, mut of: Details) -> Inflict
         let of_token = of.rng.bool();
         for _ in 0..100 {
             let deletion = deletion(world.plan.names, of_token, &mut of.rng)?;
-            if world.ask::<u64>(&["DEL", &deletion.target])? > 0 {
+            if world
+                .ask::<u64>(world.servers.home_of(&deletion.target), &["DEL", &deletion.target])?
+                > 0
+            {
                 return Some(deletion);
             }
             sleep(Duration::from_millis(1)).await;
@@ -100,7 +114,9 @@ pub(super) fn delete_a_key<'a>(world: &'a World<'_>, mut of: Details) -> Inflict
 
 pub(super) fn forget_scripts<'a>(world: &'a World<'_>, _: Details) -> Inflicted<'a> {
     async {
-        world.ask::<()>(&["SCRIPT", "FLUSH"])?;
+        for server in world.servers.primaries() {
+            world.ask::<()>(server, &["SCRIPT", "FLUSH"])?;
+        }
         for (number, bandwidth) in world.narrow() {
             // Its clients send the scripts again, and renewals wait behind them.
             world.was_done(Fault {
@@ -122,12 +138,46 @@ pub(super) fn forget_scripts<'a>(world: &'a World<'_>, _: Details) -> Inflicted<
 pub(super) fn forge_messages<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     async move {
         let mut heard = 0;
+        let publish = if world.plan.topology == Topology::Cluster { "SPUBLISH" } else { "PUBLISH" };
         for _ in 0..50 {
             let channel = world.plan.names.channel(world.plan.names.pick(&mut of.rng));
             let garbage: String = (0..of.rng.usize(..20)).map(|_| of.rng.char(..)).collect();
-            heard += world.ask::<u64>(&["PUBLISH", &channel, &garbage])?;
+            let server = world.servers.home_of(&channel);
+            heard += world.ask::<u64>(server, &[publish, &channel, &garbage])?;
         }
         Fault::done(format!("{heard} heard"), heard > 0)
+    }
+    .boxed_local()
+}
+
+/// Nothing that was written is lost.
+pub(super) fn fail_over<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
+    async move {
+        let _down = world.take_down()?;
+        let dies = of.rng.bool().then_some(of.time);
+        let what = world.servers.fail_over(&mut of.rng, dies).await?;
+        Fault::done(what, true)
+    }
+    .boxed_local()
+}
+
+/// What was written last is.
+pub(super) fn lose_writes<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
+    async move {
+        let _down = world.take_down()?;
+        let what = world.servers.lose_writes(&mut of.rng, of.time).await?;
+        let all = world.plan.names.all();
+        Some(Fault { keys: all.clone(), tokens: all, reverts: true, ..Fault::done(what, true)? })
+    }
+    .boxed_local()
+}
+
+pub(super) fn move_slot<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
+    async move {
+        let _down = world.take_down()?;
+        let name = world.plan.names.name(world.plan.names.pick(&mut of.rng));
+        let what = world.servers.move_slot(&name, &mut of.rng, of.time).await?;
+        Fault::done(what, true)
     }
     .boxed_local()
 }

@@ -1,0 +1,236 @@
+//! The servers of a world: one; one with replicas and Sentinels; or the nodes of a cluster.
+
+use std::fmt;
+
+use redlatch::simulation::{ClusterView, Network, Server, ServerNumber, Settings, State};
+use tokio::time::sleep;
+
+use crate::prelude::*;
+use crate::shared::Way;
+use crate::support::ms;
+use crate::support::simulated::{Cluster, Group};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Topology {
+    One,
+    Sentinels,
+    Cluster,
+}
+
+pub(crate) struct Servers {
+    network: Network,
+    kind: Kind,
+}
+
+enum Kind {
+    One(ServerNumber),
+    Sentinels(Group),
+    Cluster(Cluster),
+}
+
+/// One server takes the place of another one: their numbers in the group or cluster.
+#[derive(Debug, Clone, Copy)]
+struct Succession {
+    old: usize,
+    new: usize,
+}
+
+impl fmt::Display for Succession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in the place of {}", self.new, self.old)
+    }
+}
+
+const HOST: &str = "redis-1";
+const PORT: u16 = 6379;
+
+impl Servers {
+    pub(crate) fn new(network: &Network, topology: Topology, seed: u64) -> Self {
+        let one = || {
+            let settings =
+                Settings { host: HOST.into(), port: PORT, seed: !seed, ..Settings::default() };
+            network.add(Server::new(settings), &format!("{HOST}:{PORT}"))
+        };
+        let kind = match topology {
+            Topology::One => Kind::One(one()),
+            Topology::Sentinels => Kind::Sentinels(Group::new(network, one())),
+            Topology::Cluster => Kind::Cluster(Cluster::new(network)),
+        };
+        Self { network: network.clone(), kind }
+    }
+
+    /// How a client finds them.
+    pub(crate) fn way(&self) -> Way {
+        match &self.kind {
+            Kind::One(server) => Way::At(format!("redis://{}", self.network.address(*server))),
+            Kind::Sentinels(group) => Way::Sentinels(group.urls(&group.sentinels)),
+            Kind::Cluster(cluster) => Way::Cluster(cluster.urls()),
+        }
+    }
+
+    /// Those that may have keys.
+    pub(crate) fn with_data(&self) -> Vec<ServerNumber> {
+        match &self.kind {
+            Kind::One(server) => vec![*server],
+            Kind::Sentinels(group) => group.servers.clone(),
+            Kind::Cluster(cluster) => cluster.nodes.clone(),
+        }
+    }
+
+    /// All to which clients connect.
+    pub(crate) fn all(&self) -> Vec<ServerNumber> {
+        match &self.kind {
+            Kind::Sentinels(group) => [&group.servers[..], &group.sentinels].concat(),
+            _ => self.with_data(),
+        }
+    }
+
+    /// Those that execute what clients ask.
+    pub(crate) fn primaries(&self) -> Vec<ServerNumber> {
+        match &self.kind {
+            Kind::One(server) => vec![*server],
+            Kind::Sentinels(group) => vec![group.servers[group.primary()]],
+            Kind::Cluster(cluster) => {
+                cluster.masters().into_iter().map(|node| cluster.nodes[node]).collect()
+            }
+        }
+    }
+
+    /// One of those; of a single one without a draw.
+    pub(crate) fn pick(&self, rng: &mut Rng) -> ServerNumber {
+        match self.primaries()[..] {
+            [one] => one,
+            ref several => several[rng.usize(..several.len())],
+        }
+    }
+
+    /// The one that has that key, or would have it.
+    pub(crate) fn home_of(&self, key: &str) -> ServerNumber {
+        match &self.kind {
+            Kind::Cluster(cluster) => cluster.nodes[cluster.node_of(key)],
+            _ => self.primaries()[0],
+        }
+    }
+
+    /// The slot of that key, if they are a cluster.
+    pub(crate) fn slot_of(&self, key: &str) -> Option<u16> {
+        match &self.kind {
+            Kind::Cluster(_) => Some(ClusterView::slot_of(key)),
+            _ => None,
+        }
+    }
+
+    /// One that was ended runs again, and those that followed it do so again.
+    pub(crate) fn start(&self, server: ServerNumber, restart: impl FnOnce(&mut Server, Duration)) {
+        self.network.start(server, restart);
+        match &self.kind {
+            Kind::One(_) => {}
+            Kind::Sentinels(group) => {
+                let primary = group.primary();
+                let others = (0..group.servers.len()).filter(|other| *other != primary);
+                others.for_each(|other| group.follow(other, Some(primary)));
+            }
+            Kind::Cluster(cluster) => cluster.started(server),
+        }
+    }
+
+    fn successions(&self) -> Vec<Succession> {
+        match &self.kind {
+            Kind::One(_) => Vec::new(),
+            Kind::Sentinels(group) => {
+                let old = group.primary();
+                let others = (0..group.servers.len()).filter(|other| *other != old);
+                others.map(|new| Succession { old, new }).collect()
+            }
+            Kind::Cluster(cluster) => {
+                let masters = cluster.masters().into_iter();
+                masters.map(|old| Succession { old, new: Cluster::other(old) }).collect()
+            }
+        }
+    }
+
+    fn pick_succession(&self, rng: &mut Rng) -> Option<Succession> {
+        let all = self.successions();
+        all.get(rng.usize(..all.len().max(1))).copied()
+    }
+
+    /// A replica takes the place of its primary in a moment in which it has all that was written. The old
+    /// one follows it: at once, or, if it `dies`, after so long.
+    pub(crate) async fn fail_over(&self, rng: &mut Rng, dies: Option<Duration>) -> Option<String> {
+        let succession = self.pick_succession(rng)?;
+        let servers = self.with_data();
+        let [old, new] = [succession.old, succession.new].map(|server| servers[server]);
+        // What is due in the same moment is refused.
+        let set = |yes| self.network.at(old, |old, _| old.set(State::Unsaved, yes));
+        set(true);
+        self.network.follow(new, Some(old));
+        if let Some(time) = dies {
+            self.die(succession, time).await;
+        } else {
+            self.take_over(succession);
+            self.follow(succession);
+        }
+        set(false);
+        Some(format!("{succession}, dies: {}", dies.is_some()))
+    }
+
+    /// A primary dies, and a replica takes its place that did not hear of the last writes.
+    pub(crate) async fn lose_writes(&self, rng: &mut Rng, time: Duration) -> Option<String> {
+        let succession = self.pick_succession(rng)?;
+        self.network.cut_replica(self.with_data()[succession.new]);
+        let deaf = ms(rng.u64(..100));
+        sleep(deaf).await;
+        self.die(succession, time).await;
+        Some(format!("{succession}, after {deaf:?}"))
+    }
+
+    async fn die(&self, succession: Succession, time: Duration) {
+        let old = self.with_data()[succession.old];
+        self.network.kill(old);
+        self.take_over(succession);
+        sleep(time).await;
+        self.network.start(old, |server, now| server.start(now));
+        self.follow(succession);
+    }
+
+    fn take_over(&self, Succession { new, .. }: Succession) {
+        match &self.kind {
+            Kind::One(_) => {}
+            Kind::Sentinels(group) => group.fail_over(new),
+            Kind::Cluster(cluster) => cluster.take_over(new),
+        }
+    }
+
+    /// The old one is a replica from now on.
+    fn follow(&self, Succession { old, new }: Succession) {
+        match &self.kind {
+            Kind::One(_) => {}
+            Kind::Sentinels(group) => group.demote(old, new),
+            Kind::Cluster(cluster) => cluster.recover(old),
+        }
+    }
+
+    /// The slot of that key goes to another node, key by key.
+    pub(crate) async fn move_slot(
+        &self,
+        key: &str,
+        rng: &mut Rng,
+        time: Duration,
+    ) -> Option<String> {
+        let Kind::Cluster(cluster) = &self.kind else { return None };
+        let from = cluster.node_of(key);
+        let others: Vec<usize> = cluster.masters().into_iter().filter(|to| *to != from).collect();
+        let to = others[rng.usize(..others.len())];
+        let step = time / 4;
+        cluster.begin_move(key, to);
+        sleep(step).await;
+        // What comes to be meanwhile comes to be at the other node.
+        while let Some(next) = cluster.keys_in_slot_of(from, key).first() {
+            cluster.migrate(&[next]);
+            sleep(step.min(ms(rng.u64(..10)))).await;
+        }
+        sleep(step).await;
+        cluster.finish_move();
+        Some(format!("of {key} from {from} to {to}"))
+    }
+}

@@ -22,7 +22,7 @@ pub(super) mod batch;
 mod deadline;
 pub(super) mod dial;
 mod introduce;
-mod pace;
+pub(super) mod pace;
 pub(super) mod runtime_slot;
 mod silence;
 mod stale;

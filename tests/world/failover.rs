@@ -55,6 +55,26 @@ fn t2_a_lock_that_a_failover_lost_is_told_lost_at_the_next_renewal_and_free_for_
     }
 }
 
+/// The connections to the Sentinels have just broken, and a lease ends in less than a second.
+#[test]
+fn t1_a_failover_just_after_the_sentinels_were_out_of_reach_costs_no_lock() {
+    play(0, async |scene| {
+        let group = Group::new(scene);
+        let options = group.builder().watchdog_timeout(ms(600));
+        let (machine, client) = group.client(options).await;
+        let kept = client.lock("kept").lock().await.expect("the lock");
+        sleep(SECOND).await;
+        group.sentinels.iter().for_each(|at| scene.network.cut(&machine, *at, true));
+        sleep(ms(50)).await;
+        group.fail_over(1);
+        group.demote(0, 1);
+        sleep(2 * SECOND).await;
+        assert!(!kept.is_lost(), "nobody took it away");
+        kept.unlock().await.expect("a release");
+        group.is_empty();
+    });
+}
+
 /// Nothing was under way to the replica: nobody loses anything, and nobody is granted a lock twice.
 #[test]
 fn t1_renewals_go_on_at_the_new_primary_after_the_old_one_was_killed() {

@@ -15,7 +15,7 @@ pub(in crate::transport) const LONGEST_PAUSE: Duration = Duration::from_millis(5
 /// over when one succeeds. The other doubles with each connection that has lived for a shorter time
 /// than the pause before it, and is over when one has lived for [`LONGEST_PAUSE`].
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(in crate::transport) struct Pace {
     failures: Backoff,
     short_lives: Backoff,
     /// When the last dial failed or the last connection ended, and the pause after it.
@@ -30,17 +30,17 @@ impl Default for Pace {
 }
 
 impl Pace {
-    pub(super) fn record_failure(&mut self, now: Instant) {
+    pub(in crate::transport) fn record_failure(&mut self, now: Instant) {
         self.failures.next();
         self.last = Some((now, self.pause()));
     }
 
-    pub(super) fn connected(&mut self) {
+    pub(in crate::transport) fn connected(&mut self) {
         self.failures.reset();
     }
 
     /// A connection has ended.
-    pub(super) fn record_end(&mut self, lived: Duration, now: Instant) {
+    pub(in crate::transport) fn record_end(&mut self, lived: Duration, now: Instant) {
         if lived >= self.short_lives.last().max(FIRST_PAUSE) {
             self.short_lives.reset();
         }
@@ -55,7 +55,7 @@ impl Pace {
     }
 
     /// After a pause that is no longer than that.
-    pub(super) fn not_before(&self, longest: Duration) -> Option<Instant> {
+    pub(in crate::transport) fn not_before(&self, longest: Duration) -> Option<Instant> {
         self.last.map(|(ended, pause)| ended + spread(pause.min(longest)))
     }
 }

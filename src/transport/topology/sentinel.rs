@@ -32,6 +32,7 @@ use crate::error::Error;
 use crate::host::{Driven, here};
 use crate::signal;
 use crate::transport::connection::dial::Dialer;
+use crate::transport::connection::pace::Pace;
 use crate::transport::connection::{ask_first, is_primary, open};
 use crate::transport::error_class::{ErrorClass, classify, is_fatal};
 use crate::transport::failure::{is_unknown_host, refused, unavailable};
@@ -45,9 +46,6 @@ const MIN_WAIT_FOR_OTHERS: Duration = Duration::from_millis(50);
 
 /// The shortest pause between two requests to one Sentinel.
 const MIN_REQUEST_INTERVAL: Duration = Duration::from_millis(50);
-
-/// The pause after the client could not reach a Sentinel.
-const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 
 /// The longest time without a request to a Sentinel: an event can get lost, and an outage of the server can stay
 /// unnoticed.
@@ -171,22 +169,40 @@ impl Sentinels {
         for number in 0..self.logins.len() {
             let (sentinels, router) = (self.clone(), Arc::downgrade(router));
             all.spawn(here(async move {
+                let mut pace = Pace::default();
                 while let Some(router) = router.upgrade() {
-                    if let Err(error) = sentinels.listen(number, &router).await {
+                    if let Err(error) = sentinels.reach(number, &router, &mut pace).await {
                         tracing::debug!(%error, "a sentinel does not answer");
                     }
                     sentinels.reports.lock().record_silence(number, clock::now());
-                    clock::sleep(RECONNECT_PAUSE).await;
+                    if let Some(next) = pace.not_before(router.dialer.longest_pause) {
+                        clock::sleep_until(next).await;
+                    }
                 }
             }));
         }
         while all.join_next().await.is_some() {}
     }
 
-    /// Listens to one Sentinel until it cannot be reached.
-    async fn listen(&self, number: usize, router: &Router) -> RedisResult<()> {
+    /// Connects to one Sentinel, and listens to it until it cannot be reached.
+    async fn reach(&self, number: usize, router: &Router, pace: &mut Pace) -> RedisResult<()> {
+        let connected = connect(&self.logins[number], router.dialer.answer_timeout).await;
+        let connected = connected.inspect_err(|_| pace.record_failure(clock::now()))?;
+        pace.connected();
+        let begun = clock::now();
+        let listened = self.listen(connected, number, router).await;
+        let now = clock::now();
+        pace.record_end(now.saturating_duration_since(begun), now);
+        listened
+    }
+
+    async fn listen(
+        &self,
+        (mut sentinel, mut events): (Driven, UnboundedReceiver<Event>),
+        number: usize,
+        router: &Router,
+    ) -> RedisResult<()> {
         let answer_timeout = router.dialer.answer_timeout;
-        let (mut sentinel, mut events) = connect(&self.logins[number], answer_timeout).await?;
         clock::within(answer_timeout, sentinel.connection.subscribe("+switch-master")).await?;
         let (mut probe, mut reported) = (PROBE_PAUSES, false);
         loop {

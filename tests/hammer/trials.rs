@@ -78,6 +78,7 @@ pub(crate) fn all() -> Vec<Trial> {
         orphans::trials::who_has_a_clock_that_jumped_leaves_it_to_the_lease,
         orphans::trials::who_gave_up_just_as_a_release_granted_it_the_lock_gives_it_back_promptly,
         orphans::trials::a_loss_whose_release_is_unknown_is_undone_promptly,
+        orphans::trials::what_a_server_forgot_of_a_release_is_released_again_promptly,
         orphans::trials::a_killed_process_blocks_for_its_lease,
         orphans::trials::a_release_grants_to_the_dead_while_they_have_an_entry,
         orphans::trials::nothing_is_left_and_nothing_is_eternal,

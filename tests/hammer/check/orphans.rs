@@ -26,7 +26,7 @@ pub(crate) fn surely_over(acquire: &Acquire, history: &History, calm: &Calm) -> 
         _ if confirmed => end,
         _ => calm.after(end, history.bounds.prompt),
     };
-    let over = undone(acquire, over, history, calm);
+    let over = undone(acquire, (end, over), history, calm);
     let process = usize::from(acquire.id.0);
     let over = match clock_jumped(history, process, acquire.inv, over) {
         // By that clock its lease had ended, and there was nothing left to release.
@@ -42,15 +42,21 @@ pub(crate) fn surely_over(acquire: &Acquire, history: &History, calm: &Calm) -> 
     }
 }
 
-/// What a server forgets of a release the client releases again, or nobody does who is closed by then.
-fn undone(acquire: &Acquire, over: u64, history: &History, calm: &Calm) -> u64 {
-    let undone = history.reversions().find(|(t0, t1)| (*t0..=*t1).contains(&over));
-    undone.map_or(over, |(_, t1)| {
-        let released = calm.after(t1, history.bounds.prompt);
+/// A release between those times that a server forgets is made again by its client, or by nobody if that is
+/// closed by then.
+fn undone(acquire: &Acquire, between: (u64, u64), history: &History, calm: &Calm) -> u64 {
+    let (from, mut over) = between;
+    for (t0, t1) in history.reversions() {
+        if over == NEVER || over < t0 || t1 < from {
+            continue;
+        }
+        let again = calm.after(t1, history.bounds.prompt);
         let closed = history.closed();
-        let is_there = closed.get(&acquire.owner.0).is_none_or(|client| client.closing > released);
-        if is_there { released } else { calm.after(t1 + acquire.lease, history.bounds.prompt) }
-    })
+        let is_there = closed.get(&acquire.owner.0).is_none_or(|client| client.closing > again);
+        let ends = calm.after(t1 + acquire.lease, history.bounds.prompt);
+        over = over.max(if is_there { again } else { ends });
+    }
+    over
 }
 
 pub(crate) fn clock_jumped(history: &History, process: usize, from: u64, to: u64) -> bool {
@@ -151,6 +157,11 @@ pub(crate) mod trials {
     use crate::check::sample::{asked, held, history, seen};
     use crate::history::Reach;
 
+    /// How many holds the client may have that was seen.
+    fn possibly(history: &History) -> u64 {
+        Possible::new(history).holds(&history.samples[0])
+    }
+
     fn found(acquire: &Acquire, t: u64) -> Vec<Violation> {
         let mut history = history(vec![acquire.clone()]);
         history.samples = vec![seen(acquire, t, 1)];
@@ -196,6 +207,24 @@ pub(crate) mod trials {
         assert_eq!(found(&lost(Outcome::LostUnknown), 600), []);
         assert_eq!(found(&lost(Outcome::LostUnknown), 1100).len(), 1);
         assert_eq!(found(&lost(Outcome::Lost), 600).len(), 1);
+    }
+
+    pub(crate) fn what_a_server_forgot_of_a_release_is_released_again_promptly() {
+        let hold = held(0, 10).until(90, 100);
+        let found = |from: u64, t, closed| {
+            let mut history = history(vec![hold.clone()]);
+            let (t0, t1) = (from * MS, 110 * MS);
+            history.faults = vec![Fault { t0, t1, reverts: true, ..Fault::default() }];
+            if closed {
+                let client = &mut history.processes[0].clients[0];
+                (client.closing, client.closed) = (105 * MS, 106 * MS);
+            }
+            history.samples = vec![seen(&hold, t, 1)];
+            possibly(&history)
+        };
+        assert_eq!([found(95, 700, false), found(95, 720, false)], [1, 0]);
+        assert_eq!(found(101, 700, false), 0, "it had been written");
+        assert_eq!([found(95, 1700, true), found(95, 1720, true)], [1, 0], "nobody is there");
     }
 
     pub(crate) fn a_killed_process_blocks_for_its_lease() {

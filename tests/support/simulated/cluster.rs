@@ -161,9 +161,12 @@ impl Cluster {
 
     /// The keys of that node that have the slot of this one.
     pub(crate) fn keys_in_slot_of(&self, node: usize, key: &str) -> Vec<String> {
-        let all: Vec<String> = self.ask(node, &["KEYS", "*"]);
         let slot = ClusterView::slot_of(key);
-        all.into_iter().filter(|key| ClusterView::slot_of(key) == slot).collect()
+        self.network.at(self.nodes[node], |node, now| {
+            let keys = node.keys(now, 0).into_iter();
+            let keys = keys.map(|(key, _)| String::from_utf8_lossy(key).into_owned());
+            keys.filter(|key| ClusterView::slot_of(key) == slot).collect()
+        })
     }
 
     /// The move is over, and all nodes know it.

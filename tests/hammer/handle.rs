@@ -1,8 +1,10 @@
 //! A lock under test, of one of the kinds, and a hold of it; every call is written down.
 
-use redlatch::{Error, ErrorKind, FairLock, FencedLock, FencedLockGuard, Lease, Lock, LockGuard};
+use redlatch::{
+    Error, ErrorKind, FairLock, FencedFairLock, FencedLock, FencedLockGuard, Lease, Lock,
+};
 use redlatch::{FencedReadGuard, FencedReadWriteLock, FencedWriteGuard, FencingToken};
-use redlatch::{MultiGuard, MultiLock, ReadGuard, ReadWriteLock, WriteGuard};
+use redlatch::{LockGuard, MultiGuard, MultiLock, ReadGuard, ReadWriteLock, WriteGuard};
 
 use crate::prelude::*;
 use crate::record::{BELIEVED, FOLLOWS, NESTED, READ, SEVERAL, WATCHDOG};
@@ -15,6 +17,7 @@ enum Of {
     Plain(Lock),
     Fenced(FencedLock),
     Fair(FairLock),
+    FencedFair(FencedFairLock),
     ReadWrite(ReadWriteLock),
     FencedReadWrite(FencedReadWriteLock),
     Several(MultiLock),
@@ -103,6 +106,7 @@ macro_rules! either {
             Of::Plain($inner) => $body,
             Of::Fenced($inner) => $body,
             Of::Fair($inner) => $body,
+            Of::FencedFair($inner) => $body,
             Of::ReadWrite($inner) => $body,
             Of::FencedReadWrite($inner) => $body,
             Of::Several($inner) => $body,
@@ -161,12 +165,13 @@ impl Handle {
             Kind::Plain => Of::Plain(client.lock(name)),
             Kind::Fenced => Of::Fenced(client.fenced_lock(name)),
             Kind::Fair => Of::Fair(client.fair_lock(name)),
+            Kind::FencedFair => Of::FencedFair(client.fenced_fair_lock(name)),
             Kind::ReadWrite if Names::has_tokens(base.key) => {
                 Of::FencedReadWrite(client.fenced_read_write_lock(name))
             }
             Kind::ReadWrite => Of::ReadWrite(client.read_write_lock(name)),
         };
-        base.flags |= if kind == Kind::Fenced { FENCED } else { 0 };
+        base.flags |= if matches!(kind, Kind::Fenced | Kind::FencedFair) { FENCED } else { 0 };
         let names = Several::default();
         Self { lock, base, names, client: *number, watchdog: *watchdog }
     }
@@ -254,6 +259,7 @@ impl Handle {
             Of::Plain(lock) => call!(lock, ask, Guard::Plain),
             Of::Fenced(lock) => call!(lock, ask, Guard::Fenced),
             Of::Fair(lock) => call!(lock, ask, Guard::Plain),
+            Of::FencedFair(lock) => call!(lock, ask, Guard::Fenced),
             Of::ReadWrite(lock) if reads => read!(lock, ask, Guard::Read),
             Of::ReadWrite(lock) => write!(lock, ask, Guard::Write),
             Of::FencedReadWrite(lock) if reads => read!(lock, ask, Guard::FencedRead),
@@ -270,6 +276,7 @@ impl Handle {
             Of::Plain(lock) => lock.hold_count().await.map(Some),
             Of::Fenced(lock) => lock.hold_count().await.map(Some),
             Of::Fair(lock) => lock.hold_count().await.map(Some),
+            Of::FencedFair(lock) => lock.hold_count().await.map(Some),
             Of::ReadWrite(lock) => lock.is_write_locked().await.map(|_| None),
             Of::FencedReadWrite(lock) => lock.is_write_locked().await.map(|_| None),
             Of::Several(_) => Ok(None),

@@ -20,6 +20,7 @@ pub(crate) enum Kind {
     Plain,
     Fenced,
     Fair,
+    FencedFair,
     ReadWrite,
 }
 
@@ -46,6 +47,7 @@ impl Names {
     pub(crate) fn kind(key: u16) -> Kind {
         match key % 4 {
             0 => Kind::Fenced,
+            1 if key % 8 == 5 => Kind::FencedFair,
             1 => Kind::Fair,
             2 => Kind::Plain,
             _ => Kind::ReadWrite,
@@ -59,7 +61,7 @@ impl Names {
 
     /// Whether a queue at the server says who has it next.
     pub(crate) fn is_in_order(key: u16) -> bool {
-        matches!(Self::kind(key), Kind::Fair | Kind::ReadWrite)
+        matches!(Self::kind(key), Kind::Fair | Kind::FencedFair | Kind::ReadWrite)
     }
 
     /// On which a release is told.

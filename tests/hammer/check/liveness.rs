@@ -162,7 +162,9 @@ pub(crate) fn taken<'a>(call: &'a Acquire, history: &History, calm: &Calm) -> Op
         let from = takes_one_by_one(call, history).map_or(from, |since| from.min(since));
         // A server that has not heard of its end may grant it a fair lock, for the grace.
         let time = match Names::kind(call.key) {
-            Kind::Fair | Kind::ReadWrite => call.lease.max(GRACE + history.bounds.round_trip),
+            Kind::Fair | Kind::FencedFair | Kind::ReadWrite => {
+                call.lease.max(GRACE + history.bounds.round_trip)
+            }
             _ => call.lease,
         };
         return Some(Taken { from, to: dead + time, by });

@@ -138,7 +138,11 @@ fn nothing_after_close(history: &History) -> HashMap<(u128, u16), u64> {
             _ => acquire.ret,
         };
         let is_confirmed = acquire.release.is_some_and(|it| it.outcome == Outcome::Done);
-        if until.saturating_add(history.bounds.before_close) > client.closing
+        let mut reversions = history.reversions();
+        let done = if is_confirmed { until } else { client.closed };
+        let undone = reversions.any(|(t0, t1)| until <= t1 && t0 <= done);
+        if undone
+            || until.saturating_add(history.bounds.before_close) > client.closing
             || calm.disturbed(client.closing, client.closed) > 0
             // What was asked for in an outage may be executed when nobody is left to undo it.
             || !is_confirmed && calm.disturbed(acquire.inv, until) > 0
@@ -270,6 +274,16 @@ pub(crate) mod trials {
         };
         let dropped = asked(0, 10).ended(Outcome::Cancelled, 20);
         assert_eq!((found(&dropped, 119), found(&dropped, 121)), (0, 1));
+        // A server forgot of its release, and nobody was left to say it again.
+        let mut forgotten = history(vec![dropped.clone()]);
+        let client = &mut forgotten.processes[0].clients[0];
+        (client.closing, client.closed) = (100 * MS, 120 * MS);
+        forgotten.samples = vec![seen(&dropped, 121, 1)];
+        let forgot = |t0, t1| vec![Fault { t0, t1, reverts: true, ..Fault::default() }];
+        forgotten.faults = forgot(110 * MS, 115 * MS);
+        assert_eq!(check(&forgotten), []);
+        forgotten.faults = forgot(121 * MS, 125 * MS);
+        assert_eq!(check(&forgotten).len(), 1);
         // It was under way when the client was closed.
         let cut_off = asked(0, 10).ended(Outcome::Cancelled, 90);
         assert_eq!((found(&cut_off, 121), found(&cut_off, 1200)), (0, 1));

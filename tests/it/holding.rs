@@ -5,7 +5,7 @@
 //! Not ported: `testLockUninterruptibly` (nothing can interrupt a Rust task: a call is dropped, and
 //! `cancellation` drops them all), `testLockListener` (losing the lock is awaited instead, see
 //! `faults/loss.rs`), and the renewal tests of the read and the write lock. What has to do with an
-//! outage is in `faults/outages.rs`, a failover in `topologies`, and many tasks in `exclusion.rs`.
+//! outage is in `faults/outages.rs`, a failover in `topologies`, and many tasks in `hammer`.
 
 use tokio::time::Instant;
 

@@ -26,7 +26,6 @@ mod closing;
 mod contract;
 mod debug;
 mod errors;
-mod exclusion;
 mod executing;
 mod extending;
 mod fair;

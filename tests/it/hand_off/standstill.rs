@@ -34,22 +34,3 @@ async fn memory_stays_where_it_is() {
     crowd.ends().await;
     wait_until("nothing is left", SOON, || !server.exists("around")).await;
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w15_who_unlocks_hears_of_it_in_time_however_far_redis_is() {
-    let server = Server::start();
-    let network = Network::new(&server, Distance::round_trip(ms(100)));
-    let client = soon("connecting", LockClient::connect(&*network.url(&server))).await.unwrap();
-    let crowd = Crowd::new(&client, "far", TASKS, None);
-    crowd.has_turns(1_000).await;
-    let lock = client.lock("far");
-    for _ in 0..5 {
-        let guard = hold(&lock).await;
-        // What was not confirmed before, and this.
-        release(guard).await;
-    }
-    crowd.ends().await;
-    wait_until("nothing is left", SOON, || !server.exists("far")).await;
-    let other = connect(&server).await;
-    release(hold(&other.lock("far")).await).await;
-}

@@ -3,29 +3,6 @@
 use super::*;
 
 #[tokio::test]
-async fn only_the_last_of_nested_holds_hands_the_lock_over() {
-    let scene = Scene::new().await;
-    let lock = scene.client.lock("nested");
-    let (outer, inner) = (hold(&lock).await, hold(&lock).await);
-    let owner = outer.owner().to_owned();
-    let mut next = Waiter::first(&scene, "nested", LOCK).await;
-    release(inner).await;
-    assert!(!next.task.is_woken() && next.task.poll().is_pending());
-    scene.assert_held("nested", &owner);
-    // Two more, of which Redis has not heard that the first has gone.
-    let inner = hold(&lock).await;
-    let held = scene.hold_scripts();
-    drop(outer);
-    scene.until_held(held).await;
-    drop(inner);
-    scene.proxy.let_go();
-    let guard = next.gets().await;
-    wait_until("one hold", SOON, || scene.server.holds("nested").into_values().eq([1])).await;
-    scene.assert_held("nested", guard.owner());
-    scene.ends(guard).await;
-}
-
-#[tokio::test]
 async fn a_handle_that_gives_the_lock_back_and_asks_again_at_once_comes_after_the_next() {
     let scene = Scene::new().await;
     let lock = Arc::new(scene.client.lock("again"));

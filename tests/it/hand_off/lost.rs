@@ -37,15 +37,6 @@ impl InTheAir {
 }
 
 #[tokio::test]
-async fn both_holders_of_a_deleted_lock_are_told_and_the_next_goes_on() {
-    let air = InTheAir::of("deleted").await;
-    air.scene.server.ask::<()>(&["DEL", "deleted"]);
-    let (scene, behind) = air.arrives().await;
-    release(behind.gets().await).await;
-    assert!(!scene.server.exists("deleted"));
-}
-
-#[tokio::test]
 async fn the_lock_of_somebody_who_took_the_name_meanwhile_is_not_touched() {
     let air = InTheAir::of("taken").await;
     air.scene.server.ask::<()>(&["DEL", "taken"]);

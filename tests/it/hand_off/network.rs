@@ -44,53 +44,6 @@ async fn a_hand_off_whose_request_fails_is_told_to_redis_again() {
 }
 
 #[tokio::test]
-async fn whose_hold_nobody_can_confirm_any_more_is_told_of_the_loss() {
-    let scene = Scene::new().await;
-    let (first, mut second) = scene.pair("later", LOCK).await;
-    let mut third = Waiter::behind(&scene.client, "later", LOCK);
-    scene.proxy.plan("EVALSHA", 1, Fault::DropReplyAndReset);
-    scene.proxy.plan("EVALSHA", 2, Fault::HoldBack);
-    let faults = scene.proxy.faults();
-    // Redis confirms the first one, the client does not hear of that, and the second try finds nothing.
-    let first = unlocking(first);
-    let guard = second.has();
-    scene.until_held(faults + 1).await;
-    let second = unlocking(guard);
-    let guard = third.has();
-    scene.server.ask::<()>(&["DEL", "later"]);
-    scene.proxy.let_go();
-    let unknown = soon("an answer", first).await.expect_err("it is not known");
-    assert_eq!((unknown.kind(), unknown.outcome()), (ErrorKind::Unavailable, Outcome::Unknown));
-    assert_lost(soon("an answer", second).await);
-    assert_lost(soon("an answer", guard.unlock()).await);
-    scene.until_gone("later").await;
-}
-
-#[tokio::test]
-async fn a_late_hand_off_of_a_broken_connection_changes_nothing() {
-    let scene = Scene::with(&[], hasty).await;
-    let lock = scene.client.lock("late");
-    let guard = hold(&lock).await;
-    let mut next = Waiter::first(&scene, "late", FOR_A_MINUTE).await;
-    scene.proxy.plan("EVALSHA", 1, Fault::HoldBack);
-    let faults = scene.proxy.faults();
-    drop(guard);
-    let guard = next.has();
-    scene.until_held(faults).await;
-    // Over another connection by now.
-    scene.until_kept_for("late", ms(50_000)).await;
-    release(guard).await;
-    // The handle has it again, when the old request could still change its lease.
-    let guard = hold(&lock).await;
-    scene.proxy.let_go();
-    wait_until("its fate", SOON, || scene.proxy.fates_are_known()).await;
-    scene.assert_held("late", guard.owner());
-    assert!(scene.server.pttl("late") <= 30_000, "an old hand-off was done again");
-    release(guard).await;
-    assert!(!scene.server.exists("late"));
-}
-
-#[tokio::test]
 async fn steps_that_come_while_a_hand_off_is_not_answered_go_with_the_next_try() {
     for (name, fault) in FAULTS {
         let scene = Scene::with(&[], hasty).await;

@@ -40,23 +40,6 @@ async fn an_outage_for_longer_than_the_lease_loses_the_new_guard_before_anybody_
     scene.ends(behind.gets().await).await;
 }
 
-#[tokio::test]
-async fn an_outage_for_less_than_the_lease_is_survived() {
-    let scene = Scene::with(&[], hasty).await;
-    let (guard, mut next) = scene.pair("brief", FOR_A_MINUTE).await;
-    let behind = Waiter::behind(&scene.client, "brief", LOCK);
-    scene.proxy.refuse(true);
-    assert!(scene.proxy.cut_all() > 0);
-    let attempts = scene.proxy.attempts();
-    drop(guard);
-    let guard = next.has();
-    wait_until("the outage is noticed", SOON, || scene.proxy.attempts() > attempts + 1).await;
-    scene.proxy.refuse(false);
-    scene.until_kept_for("brief", ms(50_000)).await;
-    release(guard).await;
-    scene.ends(behind.gets().await).await;
-}
-
 /// The connection of the client's own thread goes silent, for longer than the lease; the others
 /// work. Whoever gets the lock meanwhile is none of those whom the hand-off is about.
 #[tokio::test]
@@ -94,25 +77,4 @@ async fn a_hand_off_that_is_stuck_does_not_carry_later_holders_along() {
     assert_lost(soon("an answer", lost.unlock()).await);
     assert!(!guard.is_lost());
     scene.ends(guard).await;
-}
-
-#[tokio::test]
-async fn a_server_that_comes_back_with_its_data_takes_the_hand_off_up() {
-    let durable = ["--appendonly", "yes", "--appendfsync", "always"];
-    let scene = Scene::with(&durable, |options| options.command_timeout(SOON)).await;
-    let (guard, mut next) = scene.pair("kept", LOCK).await;
-    let behind = Waiter::behind(&scene.client, "kept", LOCK);
-    let held = scene.hold_scripts();
-    let owner = guard.owner().to_owned();
-    let old = unlocking(guard);
-    let guard = next.has();
-    scene.until_held(held).await;
-    scene.server.kill();
-    scene.proxy.let_go();
-    scene.server.start_again();
-    soon("an answer", old).await.expect("it is sent again");
-    scene.assert_held("kept", &owner);
-    assert!(!guard.is_lost());
-    release(guard).await;
-    scene.ends(behind.gets().await).await;
 }

@@ -65,28 +65,6 @@ async fn what_a_handle_asks_of_redis_waits_until_the_hand_off_is_confirmed() {
 }
 
 #[tokio::test]
-async fn the_new_guard_is_believed_as_long_as_the_old_one_until_it_is_confirmed() {
-    for (take, whole) in [(LOCK, ms(20_000)), (FOR_A_MINUTE, ms(50_000))] {
-        let scene = Scene::new().await;
-        let lock = scene.client.lock("belief");
-        let guard = lock.lock_with_lease(ms(5_000)).await.unwrap();
-        let mut next = Waiter::first(&scene, "belief", take).await;
-        let held = scene.hold_scripts();
-        let old = guard.remaining();
-        drop(guard);
-        let guard = next.has();
-        let new = guard.remaining();
-        assert!(new > Duration::ZERO && new <= old, "{new:?} of {old:?}");
-        scene.until_held(held).await;
-        assert!(guard.remaining() <= new, "believed before Redis has heard of it");
-        scene.proxy.let_go();
-        wait_until("the whole lease", SOON, || guard.remaining() > whole).await;
-        assert!(scene.server.pttl("belief") > whole.as_millis() as i64);
-        release(guard).await;
-    }
-}
-
-#[tokio::test]
 async fn a_shorter_lease_of_its_own_is_what_the_new_guard_is_believed_for() {
     let scene = Scene::new().await;
     let brief: Take = |lock| async move { lock.lock_with_lease(ms(2_000)).await }.boxed();
@@ -110,28 +88,6 @@ async fn a_shorter_lease_of_its_own_is_what_the_new_guard_is_believed_for() {
 }
 
 #[tokio::test]
-async fn a_default_lease_after_a_default_one_is_not_told_to_redis() {
-    // With less, Redis is asked whether others wait.
-    let scene = Scene::with(&[], |options| options.max_handoff_time(MINUTE)).await;
-    let mut guard = hold(&scene.client.lock("default")).await;
-    let owner = guard.owner().to_owned();
-    let mut line = vec![Waiter::first(&scene, "default", LOCK).await];
-    line.extend((0..20).map(|_| Waiter::behind(&scene.client, "default", LOCK)));
-    let asked = scene.server.calls("evalsha");
-    for waiter in &mut line {
-        drop(guard);
-        guard = waiter.has();
-        assert_eq!(guard.owner(), owner);
-        // The client's thread may send something now.
-        scene.proxy.settled(ms(5)).await;
-    }
-    assert_eq!(scene.server.calls("evalsha"), asked, "Redis was told");
-    release(guard).await;
-    assert_eq!(scene.server.calls("evalsha"), asked + 1);
-    assert!(!scene.server.exists("default"));
-}
-
-#[tokio::test]
 async fn without_a_word_from_redis_the_new_guard_is_lost_when_the_old_one_would_have_been() {
     let scene = Scene::new().await;
     let guard = scene.client.lock("silent").lock_with_lease(ms(2_500)).await.unwrap();
@@ -152,52 +108,6 @@ async fn without_a_word_from_redis_the_new_guard_is_lost_when_the_old_one_would_
     assert_eq!(scene.server.holds("silent").len(), 1, "somebody else's lock was touched");
     release(theirs).await;
     assert!(!scene.server.exists("silent"));
-}
-
-#[tokio::test]
-async fn an_explicit_lease_that_was_handed_off_is_never_renewed() {
-    let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(1_200))).await;
-    let longer: Take = |lock| async move { lock.lock_with_lease(ms(3_000)).await }.boxed();
-    let (guard, mut next) = scene.pair("explicit", longer).await;
-    let handed = Instant::now();
-    drop(guard);
-    let guard = next.has();
-    scene.until_kept_for("explicit", ms(1_200)).await;
-    let mut left = scene.server.pttl("explicit");
-    assert!(left > 1_200 && left <= 3_000, "{left} ms");
-    while scene.server.exists("explicit") {
-        let now = scene.server.pttl("explicit");
-        assert!(now <= left, "it was renewed: {now} ms after {left} ms");
-        left = now;
-        assert!(handed.elapsed() < SOON, "it has no end");
-        tokio::time::sleep(ms(20)).await;
-    }
-    assert!(guard.is_lost());
-    drop(guard);
-}
-
-#[tokio::test]
-async fn a_lock_that_was_handed_off_is_renewed() {
-    let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(1_800))).await;
-    for name in ["unlocked", "dropped"] {
-        let (guard, mut next) = scene.pair(name, LOCK).await;
-        let owner = guard.owner().to_owned();
-        let mut last = Waiter::behind(&scene.client, name, LOCK);
-        let give_back = async |guard: LockGuard| match name {
-            "unlocked" => release(guard).await,
-            _ => drop(guard),
-        };
-        give_back(guard).await;
-        give_back(next.has()).await;
-        let guard = last.has();
-        // For longer than the lease.
-        for _ in 0..4 {
-            renewed(&guard).await;
-            scene.assert_held(name, &owner);
-        }
-        release(guard).await;
-        assert!(!scene.server.exists(name));
-    }
 }
 
 #[tokio::test]

@@ -3,7 +3,6 @@
 
 use std::sync::Mutex;
 
-use tokio::time::Instant;
 use tokio_test::task::Spawn;
 
 use crate::prelude::*;
@@ -237,20 +236,6 @@ async fn a_waiter_that_leaves_others_behind_moves_the_entry_of_its_client_back()
 }
 
 #[tokio::test]
-async fn a_client_that_closes_gives_its_entries_up() {
-    let (server, [one, other]) = clients().await;
-    let guard = fair_hold(&one.fair_lock("closed")).await;
-    let lock = other.fair_lock("closed");
-    let waiting = tokio::spawn(async move { lock.lock().await.map(drop) });
-    wait_until("an entry", SOON, || queue(&server, "closed").len() == 1).await;
-    soon("closing", other.close()).await;
-    assert!(queue(&server, "closed").is_empty());
-    assert_eq!(soon("an end", waiting).await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
-    release(guard).await;
-    nothing_is_left(&server).await;
-}
-
-#[tokio::test]
 async fn a_plain_lock_and_a_fair_one_of_that_name_exclude_each_other() {
     let setup = Setup::alone();
     let (one, other) = (setup.connect().await, setup.connect().await);
@@ -271,19 +256,6 @@ async fn a_plain_lock_and_a_fair_one_of_that_name_exclude_each_other() {
     release(guard).await;
     // The lease would have ended later.
     release(soon("a message", waiting).await.unwrap()).await;
-}
-
-#[tokio::test]
-async fn a_forced_unlock_lets_the_first_in_the_queue_in() {
-    let (server, [one, other]) = clients().await;
-    let guard = fair_hold(&one.fair_lock("forced")).await;
-    let waiting = waiter(&server, other.fair_lock("forced")).await;
-    let begun = Instant::now();
-    assert!(one.fair_lock("forced").force_unlock().await.unwrap());
-    release(soon("its turn", waiting).await.unwrap()).await;
-    assert!(passed(begun) < ms(1_500), "{:?}", passed(begun));
-    drop(guard);
-    nothing_is_left(&server).await;
 }
 
 #[tokio::test]

@@ -47,53 +47,6 @@ pub(crate) async fn a_fenced_fair_lock_is_a_fenced_lock(setup: Setup) {
 }
 
 #[tokio::test]
-async fn tokens_grow_in_the_order_of_the_turns_of_two_clients() {
-    let (server, [one, other]) = clients().await;
-    let turns = Turns::default();
-    let holder = fenced_hold(&one.fenced_fair_lock("turns")).await;
-    let first = holder.token();
-    let mut tasks = Vec::new();
-    // Hand-offs inside a client, and grants to the other one.
-    let clients = [&one, &one, &other, &other, &one, &other, &one];
-    for (number, client) in clients.into_iter().enumerate() {
-        tasks.push(waiter(client.fenced_fair_lock("turns"), number, &turns));
-        apart().await;
-    }
-    assert_eq!(queue(&server, "turns").len(), 2);
-    open(holder).await;
-    for task in tasks {
-        soon("a turn", task).await.unwrap();
-    }
-    let last = growing(&turns, first, clients.len());
-    // Those of one client, in order. How long a request of the other one took is not known here; where it is, see the
-    // test of the same name in `tests/world`.
-    for own in [vec![0, 1, 4, 6], vec![2, 3, 5]] {
-        let turns = turns.lock().unwrap();
-        let numbers = turns.iter().map(|(number, _)| *number);
-        assert_eq!(numbers.filter(|number| own.contains(number)).collect::<Vec<_>>(), own);
-    }
-    assert!(fenced_hold(&one.fenced_fair_lock("turns")).await.token() > last);
-    wait_until("a free lock", SOON, || !server.exists("turns")).await;
-    let _: i64 = server.ask(&["DEL", "redisson_lock_token:{turns}"]);
-    nothing_is_left(&server).await;
-}
-
-#[tokio::test]
-async fn a_waiter_that_awaited_its_hand_off_leaves_no_entry() {
-    let server = Server::start();
-    let one = connect(&server).await;
-    let holder = fenced_hold(&one.fenced_fair_lock("awaits")).await;
-    let lock = one.fenced_fair_lock("awaits");
-    let waiting = tokio::spawn(async move { lock.lock().await });
-    wait_until("an entry", SOON, || queue(&server, "awaits").len() == 1).await;
-    apart().await;
-    open(holder).await;
-    let guard = soon("the hand-off", waiting).await.unwrap().unwrap();
-    assert!(queue(&server, "awaits").is_empty());
-    open(guard).await;
-}
-
-#[tokio::test]
 async fn fair_and_fenced_fair_waiters_stand_in_one_queue() {
     let (_server, [one, other]) = clients().await;
     let order = Arc::new(Mutex::new(Vec::new()));

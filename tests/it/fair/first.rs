@@ -79,20 +79,3 @@ async fn a_grant_to_a_first_try_has_the_next_waiter_ask_for_an_entry() {
     release(guard).await;
     nothing_is_left(&far.server).await;
 }
-
-#[tokio::test]
-async fn a_nested_call_has_nothing_to_do_with_the_entry_of_a_waiter() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let lock = client.fair_lock("nested");
-    let guard = fair_hold(&lock).await;
-    let waiting = waiter(&server, client.fair_lock("nested")).await;
-    let before = server.calls("evalsha");
-    let nested = fair_hold(&lock).await;
-    apart().await;
-    assert_eq!(server.calls("evalsha") - before, 1);
-    release(nested).await;
-    release(guard).await;
-    release(soon("its turn", waiting).await.unwrap()).await;
-    nothing_is_left(&server).await;
-}

@@ -4,32 +4,6 @@ use std::time::Instant;
 
 use super::*;
 
-/// A client that waits has the lock without another request when that is free.
-async fn is_granted(server: &Server, [one, other]: [&LockClient; 2], name: &str, what: &str) {
-    let guard = fair_hold(&one.fair_lock(name)).await;
-    let lock = other.fair_lock(name);
-    let client = client_of(&lock);
-    let waiting = call(lock);
-    wait_until("a grant that could come", SOON, || takes_grants(server, name, &client)).await;
-    // The answer is on its way.
-    apart().await;
-    let before = server.calls("evalsha");
-    release(guard).await;
-    release(soon(what, waiting).await.unwrap()).await;
-    // Two releases, and the hand-off to the waiter, which has not asked again.
-    let sent = server.calls("evalsha") - before;
-    assert!(sent <= 3, "{what}: {sent} requests");
-    nothing_is_left(server).await;
-}
-
-#[tokio::test]
-async fn a_lock_whose_key_is_a_brace_or_two_is_granted_as_any_other() {
-    let (server, [one, other]) = clients_with(3 * SECOND).await;
-    for name in ["{", "}", "{}", "}{", "{{", "}}", "{a", "a{", "a", "{a}", "a{b", "::"] {
-        is_granted(&server, [&one, &other], name, name).await;
-    }
-}
-
 #[tokio::test]
 async fn a_grant_that_finds_no_waiter_is_released_at_once() {
     let (server, [one, other]) = clients_with(3 * SECOND).await;
@@ -79,28 +53,6 @@ async fn a_grant_whose_message_comes_twice_is_one() {
     assert!(!second.is_finished() && !guard.is_lost(), "two holders");
     release(guard).await;
     release(soon("the second", second).await.unwrap()).await;
-    nothing_is_left(&server).await;
-}
-
-#[tokio::test]
-async fn a_message_that_is_no_grant_harms_nobody() {
-    let (server, [one, other]) = clients().await;
-    let guard = fair_hold(&one.fair_lock("noise")).await;
-    let own = format!("{}:{}", channel("noise"), client_of(&other.fair_lock("noise")));
-    let waiting = waiter(&server, other.fair_lock("noise")).await;
-    let now = server.ask::<Vec<u64>>(&["TIME"])[0] * 1_000_000;
-    for text in [
-        format!("{now} {} -1 noise", u64::MAX),
-        format!("{} {} 1 noise", u64::MAX, u64::MAX),
-        format!("{now} 1000 -1 quiet"),
-        format!("{now} 1000 x noise"),
-    ] {
-        assert_eq!(server.ask::<u64>(&["PUBLISH", &own, &text]), 1);
-    }
-    tokio::time::sleep(ms(100)).await;
-    assert!(!waiting.is_finished());
-    release(guard).await;
-    release(soon("a turn", waiting).await.unwrap()).await;
     nothing_is_left(&server).await;
 }
 

@@ -39,30 +39,6 @@ async fn a_crowd_of_one_client_has_its_turns_in_order_and_asks_redis_for_few() {
 }
 
 #[tokio::test]
-async fn hand_offs_end_where_a_waiter_of_another_client_came_between() {
-    let (server, [one, other]) = clients().await;
-    let order = order_of(&server, [&one, &other], &[0, 0, 1, 0, 1, 1, 0]).await;
-    assert_eq!(order, [0, 1, 2, 3, 4, 5, 6]);
-    nothing_is_left(&server).await;
-}
-
-#[tokio::test]
-async fn a_waiter_that_came_after_what_is_known_is_not_handed_the_lock_before_others() {
-    let (server, [one, other]) = clients_with(3 * SECOND).await;
-    // Redis says so early that nobody waits elsewhere.
-    let guard = fair_hold(&one.fair_lock("stale")).await;
-    let first = waiter(&server, one.fair_lock("stale")).await;
-    let second = waiter(&server, other.fair_lock("stale")).await;
-    let third = waiter(&server, one.fair_lock("stale")).await;
-    let begun = Instant::now();
-    release(guard).await;
-    let guard = soon("the first", first).await.unwrap();
-    assert!(passed(begun) < ms(1_500), "{:?}", passed(begun));
-    release(guard).await;
-    take_turns(&server, [second, third]).await;
-}
-
-#[tokio::test]
 async fn a_lock_that_stays_for_a_while_goes_to_the_first_in_the_order_when_that_ends() {
     for waiters in [&[0, 1][..], &[1, 0], &[1]] {
         let (server, clients) = clients::<2>().await;

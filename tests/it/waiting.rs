@@ -1,6 +1,5 @@
-//! Who waits, in which order, what is left of it, and that it costs Redis nothing: who is refused
-//! subscribes, looks once more, and is then silent until a release is told or the holder's lease
-//! could have ended. What happens when the message that ought to come does not is in `wake_ups.rs`.
+//! Who waits, in which order, and what is left of it. That waiting costs Redis nothing is in `tests/world/waits.rs`, and
+//! what happens when the message that ought to come does not in `wake_ups.rs`.
 
 use std::sync::Mutex;
 
@@ -99,52 +98,6 @@ pub(crate) async fn waiters_for_many_names_do_not_get_in_each_others_way(setup: 
         setup.free_by_hand(name);
         soon(name, waiter).await.unwrap();
     }
-}
-
-#[tokio::test]
-async fn two_hundred_parked_waiters_send_nothing_at_all() {
-    const CLIENTS: usize = 4;
-    const WAITERS: usize = 50;
-    let (server, proxy) = proxied();
-    server.hold_by_hand("parked", "somebody:1", Duration::from_secs(30));
-    let mut clients = Vec::new();
-    for _ in 0..CLIENTS {
-        clients.push(LockClient::connect(proxy.url(&server)).await.unwrap());
-    }
-    // The first of them has loaded all scripts.
-    proxy.forget_commands();
-    let mut tasks = Vec::new();
-    for client in &clients {
-        tasks.extend((0..WAITERS).map(|_| pass_through(client, "parked")));
-    }
-    wait_until("a subscription for each client", SOON, || {
-        server.subscribers("parked") == CLIENTS as u64
-    })
-    .await;
-    proxy.settled(ms(600)).await;
-
-    // Getting there costs a first try a waiter, and for each client a subscription and a look
-    // after it. Loading the script, when several find it missing at once, is no polling.
-    let tries = proxy.sent("EVALSHA") - proxy.sent("SCRIPT");
-    assert!(tries <= (CLIENTS * (WAITERS + 1)) as u64, "{tries} tries");
-    assert_eq!(proxy.sent("SUBSCRIBE"), CLIENTS as u64);
-
-    proxy.forget_commands();
-    server.reset_stats();
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    assert!(proxy.commands().is_empty(), "{:?}", proxy.commands());
-    assert_eq!(server.calls("evalsha"), 0);
-
-    // Afterwards everybody gets a turn, and each costs Redis no more than a hand-off, or a release and
-    // one try of each client.
-    server.free_by_hand("parked");
-    for task in within(MINUTE, "200 turns", join_all(tasks)).await {
-        task.unwrap();
-    }
-    let turns = (CLIENTS * WAITERS) as u64;
-    let evalsha = server.calls("evalsha");
-    let most = turns + (turns + 1) * CLIENTS as u64;
-    assert!(evalsha <= most, "{evalsha} EVALSHA for {turns} turns of {CLIENTS} clients");
 }
 
 #[tokio::test]

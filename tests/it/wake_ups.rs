@@ -123,41 +123,6 @@ async fn n10_a_release_before_the_subscription_is_confirmed_is_noticed() {
     }
 }
 
-/// Kills connections and releases the lock in one transaction, so that the message has nobody to
-/// go to: no client can be back in between.
-fn kill_and_free(server: &Server, kind: &str, name: &str) -> u64 {
-    server.ask::<()>(&["MULTI"]);
-    server.ask::<()>(&["CLIENT", "KILL", "TYPE", kind]);
-    server.ask::<()>(&["DEL", name]);
-    server.ask::<()>(&["PUBLISH", &channel(name), "0"]);
-    let (killed, _, heard): (u64, u64, u64) = server.ask(&["EXEC"]);
-    if kind == "pubsub" {
-        assert_eq!(heard, 0, "somebody heard the release: nothing was lost");
-    }
-    killed
-}
-
-#[tokio::test]
-async fn n9_a_release_while_the_subscriptions_connection_is_down_is_noticed() {
-    for kind in ["pubsub", "normal"] {
-        let server = Server::start();
-        let mut waiters = Vec::new();
-        for _ in 0..3 {
-            let client = connect(&server).await;
-            server.hold_by_hand("cut", "somebody:1", MINUTE);
-            for _ in 0..3 {
-                let lock = client.lock("cut");
-                waiters.push(tokio::spawn(async move { release(hold(&lock).await).await }));
-            }
-        }
-        wait_until("three subscriptions", SOON, || server.subscribers("cut") == 3).await;
-        assert!(kill_and_free(&server, kind, "cut") >= 3);
-        for waiter in soon("nine turns", join_all(waiters)).await {
-            waiter.unwrap();
-        }
-    }
-}
-
 #[tokio::test]
 async fn a_lease_that_was_prolonged_meanwhile_is_waited_for_in_silence() {
     let setup = Setup::alone();

@@ -64,14 +64,6 @@ async fn a_loss_comes_at_once_though_the_server_hangs() {
 }
 
 #[tokio::test]
-async fn a_value_of_work_whose_lock_was_gone_by_then_does_not_come() {
-    let server = Server::start();
-    let lock = connect(&server).await.lock("gone");
-    let lost = lock.with(async |_| server.ask::<()>(&["DEL", "gone"])).await;
-    assert_eq!(lost.expect_err("the key was deleted").kind(), ErrorKind::Lost);
-}
-
-#[tokio::test]
 async fn a_value_comes_though_the_release_is_not_confirmed() {
     let server = Server::start();
     let proxy = Proxy::new(&server);

@@ -73,36 +73,6 @@ async fn requests_that_come_while_others_are_under_way_share_calls() {
     assert_nothing_is_left(&server);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_is_no_lock_hurts_nobody_in_the_same_call() {
-    let server = Server::start();
-    let (_client, locks) = warm(LockClient::builder().url(server.url())).await;
-    server.ask::<()>(&["SET", "lock:40", "text"]);
-    server.reset_stats();
-    let tasks = locks.into_iter().map(|lock| {
-        tokio::spawn(async move {
-            for _ in 0..10 {
-                match soon("locking", lock.lock()).await {
-                    Ok(guard) => release(guard).await,
-                    Err(error) => {
-                        assert_eq!(lock.name(), "lock:40", "{error}");
-                        assert_eq!(error.kind(), ErrorKind::NotALock);
-                        assert_eq!(error.outcome(), Outcome::NotExecuted);
-                        continue;
-                    }
-                }
-                assert_ne!(lock.name(), "lock:40", "a lock where there is something else");
-            }
-        })
-    });
-    for task in soon("all tasks", join_all(tasks)).await {
-        task.expect("a task that does not panic");
-    }
-    let calls = server.calls("evalsha");
-    assert!(calls < 10 * 2 * MANY as u64 / 2, "{calls} calls: what was shared?");
-    assert_eq!(server.ask::<String>(&["GET", "lock:40"]), "text");
-}
-
 #[tokio::test]
 async fn every_answer_goes_to_the_one_who_asked() {
     let server = Server::start();
@@ -196,23 +166,6 @@ async fn full_memory_lets_every_release_through_and_grants_no_half_a_lock() {
     assert!(refused > 0);
     let gone = || held.iter().chain(&others).all(|lock| !server.exists(lock.name()));
     wait_until("the undo of what was refused", SOON, gone).await;
-    assert_nothing_is_left(&server);
-}
-
-#[tokio::test]
-async fn a_server_that_forgets_the_script_learns_it_again() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    for _ in 0..2 {
-        server.ask::<()>(&["SCRIPT", "FLUSH"]);
-        let locks = locks(&client);
-        server.reset_stats();
-        let guards = hold_all(&locks).await;
-        // Twice of everything, because the first time nobody knows the script.
-        assert!(server.calls("evalsha") <= 2 * 4, "{} calls", server.calls("evalsha"));
-        server.ask::<()>(&["SCRIPT", "FLUSH"]);
-        unlock_all(guards).await;
-    }
     assert_nothing_is_left(&server);
 }
 

@@ -61,18 +61,6 @@ async fn when_the_last_of_a_client_is_gone_so_are_its_connections() {
     assert!(!server.exists("last"));
 }
 
-#[tokio::test]
-async fn closing_waits_until_dropped_guards_are_given_back() {
-    let server = Server::start();
-    for round in 0..20 {
-        let client = connect(&server).await;
-        let locks: Vec<_> = (0..20).map(|n| client.lock(format!("{round}:{n}"))).collect();
-        drop(join_all(locks.iter().map(hold)).await);
-        soon("closing", client.close()).await;
-        assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
-    }
-}
-
 pub(crate) async fn shutting_down_ends_the_holders_that_are_not_done(setup: Setup) {
     let (client, other) = (setup.connect().await, setup.connect().await);
     let (kept, given_back) = (hold(&client.lock("kept")).await, hold(&client.lock("done")).await);

@@ -108,19 +108,6 @@ pub(crate) async fn w26_a_hold_that_was_given_back_and_is_still_counted_is_relea
     setup.free_by_hand("counted");
 }
 
-#[tokio::test]
-async fn a_thousand_guards_dropped_at_once_all_free_their_locks() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let locks: Vec<_> = (0..1000).map(|number| client.lock(format!("many:{number}"))).collect();
-    let guards = soon("1000 locks", join_all(locks.iter().map(hold))).await;
-    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 1000);
-    let start = Instant::now();
-    drop(guards);
-    assert!(passed(start) < ms(2_000), "dropping took {:?}", passed(start));
-    wait_until("1000 free locks", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0).await;
-}
-
 #[test]
 fn a_guard_is_renewed_without_a_runtime_of_the_users_and_is_unlocked_in_another() {
     let setup = Setup::alone();

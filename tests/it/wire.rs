@@ -46,47 +46,6 @@ pub(crate) async fn a_holder_of_another_make_is_respected_and_waited_for(setup: 
 }
 
 #[tokio::test]
-async fn a_lock_is_one_hash_with_the_owners_hold_count_and_a_ttl() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let lock = client.lock("invoice:42");
-    assert_eq!(lock.name(), "invoice:42");
-    let outer = hold(&lock).await;
-    let holds = |count: u32| {
-        assert_eq!(server.holds("invoice:42"), [(outer.owner().to_owned(), count)].into());
-    };
-    assert_eq!(server.ask::<String>(&["TYPE", "invoice:42"]), "hash");
-    holds(1);
-    let ttl = server.pttl("invoice:42");
-    assert!((25_000..=30_000).contains(&ttl), "{ttl}");
-    let inner = hold(&lock).await;
-    holds(2);
-    assert_eq!(server.ask::<Vec<String>>(&["KEYS", "*"]), ["invoice:42"], "no key beside the lock");
-    release(inner).await;
-    holds(1);
-    release(outer).await;
-    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0, "nothing is left, a latch least of all");
-}
-
-#[tokio::test]
-async fn only_the_last_release_publishes_and_it_publishes_zero() {
-    for name in ["plain", "with {tag} inside", "{x}y", "half{open"] {
-        let server = Server::start();
-        let client = connect(&server).await;
-        let lock = client.lock(name);
-        let listener = Listener::new(&server, &channel(name));
-        let outer = hold(&lock).await;
-        let inner = hold(&lock).await;
-        release(inner).await;
-        server.ask::<()>(&["PUBLISH", &channel(name), "the inner one is given back"]);
-        release(outer).await;
-        assert!(!server.exists(name));
-        let heard = listener.heard(&server);
-        assert_eq!(heard, ["the inner one is given back", "0"], "for the name {name}");
-    }
-}
-
-#[tokio::test]
 async fn a_forced_unlock_publishes_if_there_was_something_to_free() {
     let setup = Setup::alone();
     let client = setup.connect().await;

@@ -94,8 +94,7 @@ macro_rules! cases {
             fenced_sharing:
                 a_writer_has_a_token_of_its_own_and_a_reader_that_of_the_last_writer,
                 writers_of_a_client_have_tokens_that_grow_and_readers_the_last,
-                a_guard_that_changes_sides_keeps_its_token_or_has_a_new_one,
-                a_crowd_never_meets_and_finds_the_token_of_the_last_writer_whoever_that_was on 2;
+                a_guard_that_changes_sides_keeps_its_token_or_has_a_new_one;
         })+
     };
     (@list $topology:ident $($file:ident: $($case:ident $(on $threads:literal)?),+;)+) => {

@@ -1,9 +1,6 @@
 //! The fenced read-write lock: a writer has a token of its own, and a reader that of the last writer, wherever
 //! Redis is (see `contract`), and what that costs and needs on one server.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
-
 use redlatch::kind::ReadWriteKind;
 use redlatch::{FencedReadWriteLock, FencedWriteGuard, ReadWriteLock};
 
@@ -162,44 +159,6 @@ pub(crate) async fn a_guard_that_changes_sides_keeps_its_token_or_has_a_new_one(
         assert_eq!(read_token(lock).await, Some(token));
     }
     reading.unlock().await.unwrap();
-}
-
-pub(crate) async fn a_crowd_never_meets_and_finds_the_token_of_the_last_writer_whoever_that_was(
-    setup: Setup,
-) {
-    let clients = [setup.connect().await, setup.connect().await, setup.connect().await];
-    let (inside, tokens) = (Arc::new(AtomicI64::new(0)), Arc::new(Mutex::new(Vec::new())));
-    let tasks = (0..12_u64).map(|number| {
-        let lock = clients[number as usize % 3].fenced_read_write_lock(NAME);
-        let (inside, tokens) = (inside.clone(), tokens.clone());
-        tokio::spawn(async move {
-            for round in 0..12 {
-                if (number / 3 + round) % 3 > 0 {
-                    let guard = writes(&lock).await;
-                    assert_eq!(inside.fetch_sub(1, SeqCst), 0, "beside another holder");
-                    tokens.lock().unwrap().push(guard.token());
-                    tokio::task::yield_now().await;
-                    inside.fetch_add(1, SeqCst);
-                    soon("unlocking", guard.unlock()).await.unwrap();
-                } else {
-                    let guard = reads(&lock).await;
-                    assert!(inside.fetch_add(1, SeqCst) >= 0, "beside a writer");
-                    let last = tokens.lock().unwrap().last().copied();
-                    assert_eq!(guard.token(), last);
-                    tokio::task::yield_now().await;
-                    inside.fetch_sub(1, SeqCst);
-                    drop(guard);
-                }
-            }
-        })
-    });
-    for task in tasks.collect::<Vec<_>>() {
-        within(MINUTE, "all turns", task).await.unwrap();
-    }
-    wait_until("a free lock", SOON, || !setup.exists(NAME)).await;
-    let tokens = std::mem::take(&mut *tokens.lock().unwrap());
-    assert_eq!(tokens.len(), 96);
-    assert_growing(&tokens);
 }
 
 /// What the server is sent for each call once.

@@ -121,24 +121,3 @@ async fn a_reader_that_is_lost_keeps_no_writer_of_its_handle_waiting() {
     soon("the end of the lease", brief.lost()).await;
     writes(&lock).await.unlock().await.unwrap();
 }
-
-#[tokio::test]
-async fn writers_of_a_client_hand_it_on_without_a_release() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let writing = writes(&client.read_write_lock("config")).await;
-    let owner = writing.owner().to_owned();
-    let next = waiter(&server, client.read_write_lock("config"), writer).await;
-    let reading = tokio::spawn(reader(client.read_write_lock("config")));
-    apart().await;
-    writing.unlock().await.unwrap();
-    let guard = soon("the next writer", next).await.unwrap();
-    assert_eq!(guard.owner(), owner);
-    apart().await;
-    assert!(!reading.is_finished());
-    guard.unlock().await.unwrap();
-    let guard = soon("the reader", reading).await.unwrap();
-    assert_ne!(guard.owner(), owner);
-    guard.unlock().await.unwrap();
-    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
-}

@@ -34,32 +34,6 @@ async fn a_reader_with_a_longer_lease_asks_for_it_and_takes_it_along() {
 }
 
 #[tokio::test]
-async fn all_readers_of_a_client_are_lost_together() {
-    let server = Server::start();
-    let (client, other) = (connect(&server).await, connect(&server).await);
-    let lock = client.read_write_lock("config");
-    let elsewhere = reads(&other.read_write_lock("config")).await;
-    let (one, two) = (reads(&lock).await, reads(&lock).await);
-    assert!(lock.force_unlock().await.unwrap());
-    assert!(!lock.force_unlock().await.unwrap());
-    let lost = one.extend(MINUTE).await.unwrap_err();
-    assert_eq!((lost.kind(), lost.loss()), (ErrorKind::Lost, Some(Loss::KeyGone)));
-    assert!(one.is_lost() && two.is_lost());
-    assert_eq!(two.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
-    // The next one begins anew.
-    let three = reads(&lock).await;
-    assert_ne!(three.owner(), one.owner());
-    assert_eq!(elsewhere.unlock().await.unwrap_err().loss(), Some(Loss::TakenOver));
-    assert!(server.exists("config"), "it released nothing of others");
-    three.unlock().await.unwrap();
-    wait_until("the markers end", SOON, || {
-        let keys: Vec<String> = server.ask(&["KEYS", "*"]);
-        keys.iter().all(|key| key.contains("rwlock_timeout"))
-    })
-    .await;
-}
-
-#[tokio::test]
 async fn a_reader_that_asks_whether_it_may_join_finds_the_loss() {
     let server = Server::start();
     let client = connect(&server).await;

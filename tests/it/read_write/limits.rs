@@ -69,33 +69,6 @@ async fn a_full_memory_keeps_no_read_write_lock() {
 }
 
 #[tokio::test]
-async fn it_works_in_a_cluster_with_any_name_and_prefix() {
-    let cluster = Cluster::start();
-    for prefix in ["", "app:", "{app}:"] {
-        let connect =
-            || LockClient::builder().cluster(cluster.urls()).name_prefix(prefix).connect();
-        let (one, other) = (connect().await.unwrap(), connect().await.unwrap());
-        for name in ["config", "{a}b", "x{a}b"] {
-            let (here, there) = (one.read_write_lock(name), other.read_write_lock(name));
-            assert_eq!(here.name(), name);
-            let (reading, too) = (reads(&here).await, reads(&there).await);
-            let writing = tokio::spawn(writer(other.read_write_lock(name)));
-            apart().await;
-            reading.extend(MINUTE).await.unwrap();
-            reading.unlock().await.unwrap();
-            too.unlock().await.unwrap();
-            let guard = soon("the writer", writing).await.unwrap();
-            assert_eq!(guard.name(), name);
-            let reading = tokio::spawn(reader(one.read_write_lock(name)));
-            apart().await;
-            guard.unlock().await.unwrap();
-            soon("the reader", reading).await.unwrap().unlock().await.unwrap();
-        }
-    }
-    wait_until("nothing is left", SOON, || cluster.size() == 0).await;
-}
-
-#[tokio::test]
 async fn an_empty_name_is_refused_and_a_bad_lease() {
     let server = Server::start();
     let client = connect(&server).await;

@@ -112,22 +112,6 @@ async fn s8_a_key_that_holds_something_else_is_not_a_lock_and_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn s8_a_waiter_whose_lock_becomes_something_else_is_told() {
-    let setup = Setup::alone();
-    let client = setup.connect().await;
-    setup.hold_by_hand("became", "somebody:1", MINUTE);
-    let lock = client.lock("became");
-    let waiter = tokio::spawn(async move { lock.lock().await });
-    wait_until("a subscription", SOON, || setup.subscribers("became") == 1).await;
-    setup.ask::<()>("SET", "became", &["a string"]);
-    setup.publish("became", "0");
-    let result = soon("the waiter", waiter).await.unwrap();
-    refused("a waiter", result, ErrorKind::NotALock);
-    assert_eq!(setup.ask::<String>("GET", "became", &[]), "a string");
-    wait_until("no subscription", SOON, || setup.subscribers("became") == 0).await;
-}
-
-#[tokio::test]
 async fn s9_a_lock_without_an_end_is_busy_and_nobody_takes_it_over() {
     let setup = Setup::alone();
     let client = setup.connect().await;

@@ -142,11 +142,6 @@ impl Setup {
         self.one().connection().expect("a connection")
     }
 
-    /// Publishes a message where waiters for `name` listen.
-    pub(crate) fn publish(&self, name: &str, message: &str) {
-        self.one().ask::<()>(&["PUBLISH", &channel(&self.key(name)), message]);
-    }
-
     /// Hears what is published for `name`.
     pub(crate) fn listener(&self, name: &str) -> Listener {
         Listener::new(self.one(), &channel(&self.key(name)))

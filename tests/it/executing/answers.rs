@@ -168,27 +168,6 @@ async fn a_handle_acquires_again_only_behind_commands_that_nobody_awaits() {
 }
 
 #[tokio::test]
-async fn a_guard_that_is_lost_while_it_waits_does_not_rely_on_the_next_hold() {
-    let scene = scene(SOON).await;
-    let lock = Arc::new(scene.client.lock("behind"));
-    let guard = Arc::new(lock.lock_with_lease(ms(1_200)).await.expect("the lock"));
-    let first = scene.held_back(&guard).await;
-    let again = tokio::spawn(async move { hold(&lock).await });
-    turns(10).await;
-    let waiting = guard.clone();
-    let second = tokio::spawn(async move { waiting.execute::<i64>(&count()).await });
-    turns(10).await;
-    soon("the loss", guard.lost()).await;
-    wait_until("a free lock", SOON, || !scene.server.exists("behind")).await;
-    scene.proxy.let_go();
-    lost(soon("an error", first).await.expect("no panic"));
-    let again = soon("the lock", again).await.expect("no panic");
-    lost(soon("an error", second).await.expect("no panic"));
-    assert_eq!(scene.counted(), 0, "executed under the next hold");
-    release(again).await;
-}
-
-#[tokio::test]
 async fn a_future_that_is_dropped_anywhere_leaves_a_lock_that_works() {
     let server = Server::start();
     let guard = hold(&connect(&server).await.lock("anywhere")).await;

@@ -3,28 +3,6 @@
 use super::*;
 
 #[tokio::test]
-async fn a_lock_names_its_holder_and_where_that_is() {
-    let server = Server::start();
-    let (holder, watcher) = (labelled(&server, "orders-1").await, labelled(&server, "ops").await);
-    assert_eq!(watcher.inspect("order").await.unwrap(), None);
-    let lock = holder.lock("order");
-    let (guard, nested) = (hold(&lock).await, lock.lock_with_lease(MINUTE).await.unwrap());
-    for client in [&watcher, &holder] {
-        let seen = seen(client, "order").await;
-        assert_eq!((&*seen.name, seen.kind), ("order", InspectedKind::Lock));
-        let [holder] = &*seen.holders else { panic!("{seen:?}") };
-        assert_eq!((&*holder.owner, holder.count), (guard.owner(), 2));
-        assert!(is_here(holder, "orders-1"), "{holder:?}");
-        assert_eq!((holder.mode, holder.lease_left, holder.held_for), (None, None, None));
-        assert!(seen.lease_left > MINUTE / 2 && seen.lease_left <= MINUTE, "{seen:?}");
-        assert_eq!((seen.token, seen.waiting.len()), (None, 0));
-    }
-    release(nested).await;
-    release(guard).await;
-    assert_eq!(watcher.inspect("order").await.unwrap(), None);
-}
-
-#[tokio::test]
 async fn a_fair_lock_names_the_clients_that_wait_in_their_order() {
     let server = Server::start();
     let watcher = connect(&server).await;

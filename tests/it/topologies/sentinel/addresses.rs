@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use super::*;
-use crate::support::replicas::is_primary;
 
 fn nobody_there() -> String {
     format!("redis://127.0.0.1:{}/", free_port())
@@ -53,37 +52,6 @@ async fn a_replica_is_not_taken_for_the_primary_whatever_a_sentinel_says() {
         release(guard).await;
         assert!(!primary.exists("believed"));
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_primaries_the_one_of_the_newest_configuration_counts() {
-    let group = Replicated::start(1);
-    let (old, new) = (group.primary(), group.replica());
-    let sentinels = [stubborn(old, 0), stubborn(old, 0)];
-    let client = connected(by_way_of(sentinels.each_ref().map(Server::url))).await;
-    release(hold(&client.lock("before")).await).await;
-    assert!(old.calls("evalsha") >= 2);
-    group.promote(new);
-    assert!(is_primary(old) && is_primary(new), "there are to be two");
-    convince(&sentinels[1], new);
-    for urls in [[0, 1], [1, 0]].map(|order| order.map(|at| sentinels[at].url())) {
-        let later = connected(by_way_of(urls)).await;
-        until_granted_at(new, &later).await;
-        let guard = hold(&later.lock("later")).await;
-        assert!(new.exists("later") && !old.exists("later"));
-        release(guard).await;
-    }
-    // Who was there before hears of it, and leaves a server that would still grant locks.
-    until_granted_at(new, &client).await;
-    let asked = old.calls("evalsha");
-    for _ in 0..5 {
-        let guard = hold(&client.lock("moved")).await;
-        assert!(new.exists("moved"), "granted by a primary of the past");
-        release(guard).await;
-    }
-    assert_eq!(old.calls("evalsha"), asked);
-    let left = || [old, new].map(|server| server.ask::<u64>(&["DBSIZE"]));
-    wait_until("free locks", SOON, || left() == [0, 0]).await;
 }
 
 #[tokio::test]

@@ -186,29 +186,8 @@ fn word(text: &str) -> &str {
 /// re-exports. Inside `super::` a module is alone with itself.
 fn used(file: &File) -> BTreeSet<String> {
     let code: String = file.code().collect::<Vec<_>>().join("\n");
-    let mut used = BTreeSet::new();
-    for (at, before) in code.match_indices("crate::") {
-        let rest = &code[at + before.len()..];
-        match rest.strip_prefix('{') {
-            None => drop(used.insert(word(rest).to_owned())),
-            Some(group) => {
-                let group = group.split_once(';').expect("the end of a `use`").0;
-                let (mut depth, mut starts) = (0, true);
-                for (at, c) in group.char_indices() {
-                    if starts && depth == 0 && (c == '_' || c.is_alphanumeric()) {
-                        used.insert(word(&group[at..]).to_owned());
-                        starts = false;
-                    }
-                    match c {
-                        '{' => depth += 1,
-                        '}' => depth -= 1,
-                        ',' => starts = true,
-                        _ => {}
-                    }
-                }
-            }
-        }
-    }
+    let paths = cycles::paths(&code, "crate::");
+    let mut used: BTreeSet<_> = paths.iter().map(|path| word(path).to_owned()).collect();
     if file.path == "lib.rs" {
         let exported = code.lines().filter_map(|line| line.strip_prefix("pub use "));
         // The driver is no module.
@@ -493,12 +472,6 @@ fn what_a_test_build_replaces_is_in_one_file() {
             lines.iter().find(|line| line.contains("cfg(not(test") || line.contains("(test,"));
         assert_eq!(replaced, None, "src/{}", file.path);
     }
-}
-
-#[test]
-fn there_is_no_unsafe_code() {
-    let manifest = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
-    assert!(manifest.contains("unsafe_code = \"forbid\""));
 }
 
 /// The public methods of a file that a caller awaits, each with its documentation.

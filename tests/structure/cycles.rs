@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{File, sources, word};
 
 /// The paths that begin with `first`, without it: `a::b` and `a::c` for `use super::a::{b, c}`.
-fn paths(code: &str, first: &str) -> Vec<String> {
+pub(super) fn paths(code: &str, first: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices(first) {
         if !code[..at].ends_with(|c: char| c == '_' || c == ':' || c.is_alphanumeric()) {

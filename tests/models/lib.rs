@@ -103,6 +103,56 @@ fn goes_on<M: Model<Action: Step>>(model: &M, state: &M::State) -> bool {
     steps.into_iter().any(|step| step.is_certain())
 }
 
+/// Those of the steps that may happen.
+fn those_that<S, const N: usize>(steps: [(bool, S); N]) -> impl Iterator<Item = S> {
+    steps.into_iter().filter(|(is, _)| *is).map(|(_, step)| step)
+}
+
+/// When a waiter came: how many of those that wait came before it, from one. Zero: none.
+type Since = u8;
+
+/// What a state with a queue of clients does alike in each model.
+macro_rules! queued {
+    ($state:ident) => {
+        impl $state {
+            /// The clients in the queue, the first one first.
+            pub(crate) fn queue(&self) -> impl Iterator<Item = usize> + use<> {
+                let mut queue = [0, 1, 2].map(|c: usize| (self.clients[c].entry, c));
+                queue.sort_unstable();
+                queue.into_iter().filter(|(entry, _)| *entry > 0).map(|(_, c)| c)
+            }
+
+            pub(crate) fn next_since(&mut self) -> Since {
+                let mut last = 0;
+                self.each_since(&mut |since| last = last.max(*since));
+                last + 1
+            }
+
+            /// Counts those that came from one again.
+            pub(crate) fn renumber(&mut self) {
+                let mut used = 0_u32;
+                self.each_since(&mut |since| used |= 1 << *since);
+                used &= !1;
+                let rank = |since: Since| (used & ((1 << since) - 1)).count_ones() as Since + 1;
+                self.each_since(&mut |since| *since = if *since == 0 { 0 } else { rank(*since) });
+                for client in &mut self.clients {
+                    client.each_next(&mut |next| *next = rank(*next));
+                }
+            }
+
+            /// Clients that do and know the same are interchangeable.
+            pub(crate) fn sort(&mut self) {
+                for (a, b) in [(0, 1), (1, 2), (0, 1)] {
+                    if self.clients[a] > self.clients[b] {
+                        self.swap(a, b);
+                    }
+                }
+            }
+        }
+    };
+}
+use queued;
+
 /// Where each client is when these two have changed places.
 fn swapped(a: usize, b: usize) -> impl Fn(usize) -> usize + Copy {
     move |c| match c {

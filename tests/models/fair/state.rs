@@ -1,6 +1,8 @@
 //! What there is: the lock's hash, its queue, three clients with their waiters, and what is on its
 //! way between them.
 
+pub(crate) use crate::Since;
+
 pub(crate) const CLIENTS: usize = 3;
 
 /// The handles of a client, of one caller each.
@@ -9,9 +11,6 @@ pub(crate) const HANDLES: usize = 2;
 /// Behind them the owner of a grant, which no handle is. Each grant has another one; what is still
 /// on its way of one that has ended finds nothing, so the model settles it when the grant ends.
 pub(crate) const GRANT: usize = HANDLES;
-
-/// When a waiter came: how many of those that wait came before it, from one. Zero: none.
-pub(crate) type Since = u8;
 
 /// Waiters of all clients, one bit each.
 pub(crate) type Set = u8;
@@ -331,14 +330,9 @@ impl Client {
     }
 }
 
-impl State {
-    /// The clients in the queue, the first one first.
-    pub(crate) fn queue(&self) -> impl Iterator<Item = usize> + use<> {
-        let mut queue = [0, 1, 2].map(|c: usize| (self.clients[c].entry, c));
-        queue.sort_unstable();
-        queue.into_iter().filter(|(entry, _)| *entry > 0).map(|(_, c)| c)
-    }
+crate::queued!(State);
 
+impl State {
     /// Those that stand and wait.
     pub(crate) fn standing(&self) -> Set {
         let mut set = 0;
@@ -356,29 +350,11 @@ impl State {
         self.key.is_some_and(|key| (key.client, key.owner) == (c, o))
     }
 
-    pub(crate) fn next_since(&mut self) -> Since {
-        let mut last = 0;
-        self.each_since(&mut |since| last = last.max(*since));
-        last + 1
-    }
-
     fn each_since(&mut self, each: &mut impl FnMut(&mut Since)) {
         if let Some(key) = &mut self.key {
             each(&mut key.oldest);
         }
         self.clients.iter_mut().for_each(|client| client.each_since(each));
-    }
-
-    /// Counts those that came from one again.
-    pub(crate) fn renumber(&mut self) {
-        let mut used = 0_u32;
-        self.each_since(&mut |since| used |= 1 << *since);
-        used &= !1;
-        let rank = |since: Since| (used & ((1 << since) - 1)).count_ones() as Since + 1;
-        self.each_since(&mut |since| *since = if *since == 0 { 0 } else { rank(*since) });
-        for client in &mut self.clients {
-            client.each_next(&mut |next| *next = rank(*next));
-        }
     }
 
     /// Nobody passes over one that does not wait.
@@ -394,15 +370,6 @@ impl State {
         }
         for owner in self.clients.iter_mut().flat_map(|client| &mut client.owners) {
             owner.behind &= waiting;
-        }
-    }
-
-    /// Clients that do and know the same are interchangeable.
-    pub(crate) fn sort(&mut self) {
-        for (a, b) in [(0, 1), (1, 2), (0, 1)] {
-            if self.clients[a] > self.clients[b] {
-                self.swap(a, b);
-            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::state::{Call, Client, GRANT, HandOff, Owner, Reply, Request, Sent, State};
 use super::{Bug, Fair};
+use crate::those_that;
 
 /// One step. Those of the first part happen sooner or later, those of the other parts need not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,16 +207,12 @@ impl Fair {
             (true, false) => steps.push(Step::Unsubscribe(c)),
             _ => {}
         }
-        for (is, step) in [
+        steps.extend(those_that([
             (client.ask, Step::HearAsk(c)),
             (client.ask_later, Step::HearAskLater(c)),
             (client.granted || client.late, Step::HearGrant(c)),
             (client.leaving.is_some(), Step::Leave(c)),
-        ] {
-            if is {
-                steps.push(step);
-            }
-        }
+        ]));
         // Behind the last request of the owner that has left.
         let silent = |owner: &Owner| owner.call != Call::None || owner.in_flight.is_none();
         if client.leaves && client.owners.iter().all(silent) {
@@ -251,7 +248,7 @@ fn faults(c: usize, client: &Client, steps: &mut Vec<Step>) {
     let handed = |owner: &Owner| owner.call == Call::Handed;
     let unsent = client.hand_off.is_some_and(|it| it.sent == Sent::No && it.from == GRANT);
     let answered = |hand_off: HandOff| matches!(hand_off.sent, Sent::Done(true));
-    for (is, step) in [
+    steps.extend(those_that([
         (client.hand_off.is_some_and(answered), Step::CutHandOff(c)),
         (client.ask, Step::LoseAsk(c)),
         (client.ask_later, Step::LoseAskLater(c)),
@@ -261,9 +258,5 @@ fn faults(c: usize, client: &Client, steps: &mut Vec<Step>) {
         (client.entry > 0 && !client.lapsed, Step::Lapse(c)),
         (unsent && client.owners.iter().any(handed), Step::Untaken(c)),
         (client.is_busy(), Step::Crash(c)),
-    ] {
-        if is {
-            steps.push(step);
-        }
-    }
+    ]));
 }

@@ -1,6 +1,8 @@
 //! What there is: the lock's hash and its queue, three clients with two handles each, and what is on its
 //! way between them.
 
+pub(crate) use crate::Since;
+
 pub(crate) const CLIENTS: usize = 3;
 pub(crate) const HANDLES: usize = 2;
 
@@ -9,9 +11,6 @@ pub(crate) const HANDLES: usize = 2;
 pub(crate) const READ: usize = HANDLES;
 pub(crate) const STRAY: usize = READ + 1;
 pub(crate) const OWNERS: usize = STRAY + 1;
-
-/// When a waiter came: how many of those that wait came before it, from one. Zero: none.
-pub(crate) type Since = u8;
 
 /// Handles of all clients, one bit each.
 pub(crate) type Set = u8;
@@ -338,14 +337,9 @@ impl Client {
     }
 }
 
-impl State {
-    /// The clients in the queue, the first one first.
-    pub(crate) fn queue(&self) -> impl Iterator<Item = usize> + use<> {
-        let mut queue = [0, 1, 2].map(|c: usize| (self.clients[c].entry, c));
-        queue.sort_unstable();
-        queue.into_iter().filter(|(entry, _)| *entry > 0).map(|(_, c)| c)
-    }
+crate::queued!(State);
 
+impl State {
     /// The fields of the hash.
     pub(crate) fn fields(&self) -> impl Iterator<Item = (usize, usize, Field)> + '_ {
         let clients = self.clients.iter().enumerate();
@@ -370,26 +364,8 @@ impl State {
         set
     }
 
-    pub(crate) fn next_since(&mut self) -> Since {
-        let mut last = 0;
-        self.each_since(&mut |since| last = last.max(*since));
-        last + 1
-    }
-
     fn each_since(&mut self, each: &mut impl FnMut(&mut Since)) {
         self.clients.iter_mut().for_each(|client| client.each_since(each));
-    }
-
-    /// Counts those that came from one again.
-    pub(crate) fn renumber(&mut self) {
-        let mut used = 0_u32;
-        self.each_since(&mut |since| used |= 1 << *since);
-        used &= !1;
-        let rank = |since: Since| (used & ((1 << since) - 1)).count_ones() as Since + 1;
-        self.each_since(&mut |since| *since = if *since == 0 { 0 } else { rank(*since) });
-        for client in &mut self.clients {
-            client.each_next(&mut |next| *next = rank(*next));
-        }
     }
 
     /// None passes over one that does not wait.
@@ -403,15 +379,6 @@ impl State {
         for client in &mut self.clients {
             client.stood &= waiting;
             client.handles.iter_mut().for_each(|handle| handle.behind &= waiting);
-        }
-    }
-
-    /// Clients that do and know the same are interchangeable.
-    pub(crate) fn sort(&mut self) {
-        for (a, b) in [(0, 1), (1, 2), (0, 1)] {
-            if self.clients[a] > self.clients[b] {
-                self.swap(a, b);
-            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::state::{Call, Client, Field, HANDLES, Kind, READ, Reply, Request, STRAY, State};
 use super::{Bug, ReadWrite};
+use crate::those_that;
 
 /// One step. Those of the first part happen sooner or later, those of the other parts need not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,15 +170,11 @@ impl ReadWrite {
             (true, false) => steps.push(Step::Unsubscribe(c)),
             _ => {}
         }
-        for (is, step) in [
+        steps.extend(those_that([
             (client.ask, Step::HearAsk(c)),
             (client.ask_later, Step::HearAskLater(c)),
             (client.leaving.is_some(), Step::Leave(c)),
-        ] {
-            if is {
-                steps.push(step);
-            }
-        }
+        ]));
         // Behind the last request of the call that has left.
         if client.leaves && client.owners.iter().all(|owner| owner.in_flight.is_none()) {
             steps.push(Step::SendLeave(c));
@@ -209,17 +206,13 @@ impl ReadWrite {
             }
         }
         let has = |field: &Field| field.there;
-        for (is, step) in [
+        steps.extend(those_that([
             (client.ask, Step::LoseAsk(c)),
             (client.ask_later, Step::LoseAskLater(c)),
             (client.subscribed && client.waiting() > 0, Step::CutMessages(c)),
             (client.entry > 0 && !client.lapsed, Step::Lapse(c)),
             (client.entry > 0 || client.fields.iter().any(has), Step::Crash(c)),
-        ] {
-            if is {
-                steps.push(step);
-            }
-        }
+        ]));
     }
 }
 

@@ -138,7 +138,7 @@ async fn full_memory_lets_every_release_through_and_grants_no_half_a_lock() {
     let (client, held) = warm(LockClient::builder().url(server.url())).await;
     let guards = hold_all(&held).await;
     let others: Vec<_> = (0..MANY).map(|number| client.lock(format!("other:{number}"))).collect();
-    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    server.fill();
     // An acquire, a release, an acquire and so on, in the same calls.
     server.reset_stats();
     let both = guards.into_iter().zip(&others).map(|(guard, other)| async {
@@ -149,7 +149,7 @@ async fn full_memory_lets_every_release_through_and_grants_no_half_a_lock() {
     let acquired = soon("both", join_all(both)).await;
     assert!(server.calls("evalsha") < MANY as u64, "what was shared?");
     assert!(server.errors_in_scripts("OOM") + server.errors("OOM") > 0, "memory was not full");
-    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    server.make_room();
     let mut refused = 0;
     for (other, acquired) in others.iter().zip(acquired) {
         match acquired {

@@ -353,9 +353,9 @@ async fn a_server_that_may_not_write_now_executes_nothing() {
     let mut commands = pipe();
     commands.get("a").del("a").set("b", 1);
     server.ask::<()>(&["SET", "a", "1"]);
-    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    server.fill();
     failed(guard.execute::<()>(&commands).await, ErrorKind::Server, Outcome::NotExecuted);
-    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    server.make_room();
     // As a primary that another one has replaced.
     server.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
     failed(guard.execute::<()>(&commands).await, ErrorKind::Unavailable, Outcome::NotExecuted);

@@ -43,11 +43,6 @@ async fn fair_hold(lock: &FairLock) -> LockGuard {
     soon("locking", lock.lock()).await.expect("locking")
 }
 
-/// Longer than a round trip, within which the order of two waiters is not promised.
-async fn apart() {
-    tokio::time::sleep(ms(30)).await;
-}
-
 /// A server, and so many clients of it.
 async fn clients<const MANY: usize>() -> (Server, [LockClient; MANY]) {
     clients_with(SECOND).await

@@ -188,11 +188,11 @@ async fn s4_full_memory_refuses_a_token_and_leaves_no_lock() {
     let client = connect(&server).await;
     let lock = client.fenced_lock("full");
     let token = next_token(&lock).await;
-    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    server.fill();
     let error = lock.lock().await.unwrap_err();
     assert_eq!((error.kind(), error.outcome()), (ErrorKind::Server, Outcome::NotExecuted));
     assert!(!server.exists("full"));
-    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    server.make_room();
     assert!(next_token(&lock).await > token);
 }
 

@@ -34,7 +34,7 @@ async fn waits_to_write(
     let lock = client.fenced_read_write_lock(NAME);
     let waits = tokio::spawn(async move { lock.write().await.expect("to write") });
     wait_until("an entry", SOON, || !queue().is_empty()).await;
-    tokio::time::sleep(ms(30)).await;
+    apart().await;
     waits
 }
 
@@ -305,7 +305,7 @@ async fn a_full_memory_refuses_a_token_and_takes_back_those_that_were_drawn_in_v
     let two = waits_to_write(queue, &client).await;
     first.unlock().await.unwrap();
     let guard = soon("a turn", one).await.unwrap();
-    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    server.fill();
     guard.unlock().await.unwrap();
     let guard = soon("a turn", two).await.unwrap();
     let token = guard.token();
@@ -313,7 +313,7 @@ async fn a_full_memory_refuses_a_token_and_takes_back_those_that_were_drawn_in_v
     guard.unlock().await.unwrap();
     let error = lock.write().await.unwrap_err();
     assert_eq!((error.kind(), error.outcome()), (ErrorKind::Server, Outcome::NotExecuted));
-    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    server.make_room();
     assert_eq!(read_token(&lock).await, Some(token));
     assert!(next_token(&lock).await > token);
 }

@@ -4,22 +4,13 @@
 use redlatch::{ReadGuard, ReadWriteLock, WriteGuard};
 
 use crate::prelude::*;
-use crate::sharing::{reads, writes};
+use crate::sharing::{is_free_to_write, reads, writes};
 
 mod dropped;
 mod leases;
 mod limits;
 mod sides;
 mod threads;
-
-async fn is_free_to_write(client: &LockClient, name: &str) -> bool {
-    let lock = client.read_write_lock(name);
-    let guard = soon("trying", lock.try_write_now()).await.expect("an answer");
-    match guard {
-        Some(guard) => guard.unlock().await.map(|()| true).expect("to give it back"),
-        None => false,
-    }
-}
 
 /// What stands in the hash.
 fn fields(server: &Server, name: &str) -> BTreeMap<String, String> {
@@ -50,11 +41,6 @@ async fn reader(lock: ReadWriteLock) -> ReadGuard {
 
 async fn writer(lock: ReadWriteLock) -> WriteGuard {
     lock.write().await.expect("to write")
-}
-
-/// Longer than a round trip, within which the order is not promised.
-async fn apart() {
-    tokio::time::sleep(ms(30)).await;
 }
 
 #[tokio::test]

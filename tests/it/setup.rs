@@ -19,6 +19,11 @@ use crate::support::{
     Cluster, Distance, Listener, Network, Proxy, Replicated, Sentinels, Server, channel, ms, soon,
 };
 
+/// Longer than a round trip, within which the order of two calls is not promised.
+pub(crate) async fn apart() {
+    tokio::time::sleep(ms(30)).await;
+}
+
 pub(crate) struct Setup {
     place: Place,
     prefix: String,

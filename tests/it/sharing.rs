@@ -16,9 +16,9 @@ pub(crate) async fn writes<K: ReadWriteKind>(lock: &ReadWriteLock<K>) -> WriteGu
     soon("writing", lock.write()).await.expect("to write")
 }
 
-async fn is_free_to_write(client: &LockClient) -> bool {
-    let guard = client.read_write_lock(NAME).try_write_now().await.expect("an answer");
-    match guard {
+pub(crate) async fn is_free_to_write(client: &LockClient, name: &str) -> bool {
+    let lock = client.read_write_lock(name);
+    match soon("trying", lock.try_write_now()).await.expect("an answer") {
         Some(guard) => guard.unlock().await.map(|()| true).expect("to give it back"),
         None => false,
     }
@@ -44,11 +44,6 @@ async fn queued(setup: &Setup, clients: usize) {
     apart().await;
 }
 
-/// Longer than a round trip, within which the order is not promised.
-async fn apart() {
-    tokio::time::sleep(ms(30)).await;
-}
-
 pub(crate) async fn readers_share_a_lock_and_a_writer_has_it_alone(setup: Setup) {
     let (client, other) = (setup.connect().await, setup.connect().await);
     let (here, there) = (client.read_write_lock(NAME), other.read_write_lock(NAME));
@@ -57,11 +52,11 @@ pub(crate) async fn readers_share_a_lock_and_a_writer_has_it_alone(setup: Setup)
     let readers = [("mode".to_owned(), "read".to_owned()), owner(&one), owner(&two)];
     assert_eq!(setup.fields(NAME), BTreeMap::from(readers), "as an RReadWriteLock");
     assert!(here.is_read_locked().await.unwrap() && !there.is_write_locked().await.unwrap());
-    assert!(!is_free_to_write(&client).await && !is_free_to_write(&other).await);
+    assert!(!is_free_to_write(&client, NAME).await && !is_free_to_write(&other, NAME).await);
     one.extend(MINUTE).await.unwrap();
     assert!(setup.pttl(NAME) > 50_000);
     one.unlock().await.unwrap();
-    assert!(!is_free_to_write(&client).await, "the other one reads yet");
+    assert!(!is_free_to_write(&client, NAME).await, "the other one reads yet");
     two.unlock().await.unwrap();
     assert!(!setup.exists(NAME));
 
@@ -121,9 +116,9 @@ pub(crate) async fn calls_of_one_handle_nest_or_say_that_they_would_deadlock(set
     let reading = soon("a read", lock.read()).await.unwrap();
     outer.unlock().await.unwrap();
     reading.unlock().await.unwrap();
-    assert!(!is_free_to_write(&other).await, "a nested hold is left");
+    assert!(!is_free_to_write(&other, NAME).await, "a nested hold is left");
     inner.unlock().await.unwrap();
-    assert!(is_free_to_write(&other).await);
+    assert!(is_free_to_write(&other, NAME).await);
 }
 
 pub(crate) async fn who_waits_to_read_or_to_write_has_it_in_the_order_of_coming(setup: Setup) {
@@ -181,11 +176,11 @@ pub(crate) async fn a_default_lease_to_read_or_to_write_is_renewed(setup: Setup)
     drop(reading);
     tokio::time::sleep(3 * watchdog).await;
     assert!(!too.is_lost() && !writing.is_lost());
-    assert!(!is_free_to_write(&other).await);
+    assert!(!is_free_to_write(&other, NAME).await);
     assert!(other.read_write_lock("written").try_read_now().await.unwrap().is_none());
     too.unlock().await.unwrap();
     writing.unlock().await.unwrap();
-    assert!(is_free_to_write(&other).await && !setup.exists("written"));
+    assert!(is_free_to_write(&other, NAME).await && !setup.exists("written"));
 }
 
 pub(crate) async fn a_read_write_lock_that_is_gone_is_told_lost_to_all_who_have_it(setup: Setup) {
@@ -215,7 +210,7 @@ pub(crate) async fn what_is_dropped_that_reads_or_writes_or_waits_leaves_nothing
     let lock = client.read_write_lock(NAME);
     let (one, two) = (reads(&lock).await, reads(&lock).await);
     drop(one);
-    assert!(!is_free_to_write(&other).await);
+    assert!(!is_free_to_write(&other, NAME).await);
     drop(two);
     until_free(&setup).await;
     let writing = writes(&lock).await;
@@ -227,7 +222,7 @@ pub(crate) async fn what_is_dropped_that_reads_or_writes_or_waits_leaves_nothing
     wait_until("nobody waits", SOON, || setup.queue(NAME).is_empty()).await;
     drop(writing);
     until_free(&setup).await;
-    assert!(is_free_to_write(&other).await);
+    assert!(is_free_to_write(&other, NAME).await);
 }
 
 pub(crate) async fn closing_sends_home_who_waits_to_read_or_to_write(setup: Setup) {

@@ -284,6 +284,21 @@ impl Server {
         self.ask(command)
     }
 
+    /// From now on whatever needs memory is refused.
+    pub(crate) fn fill(&self) {
+        self.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+        self.assert_full();
+    }
+
+    pub(crate) fn assert_full(&self) {
+        let error = self.try_ask::<()>(&["SET", "filler", "1"]).expect_err("memory is full");
+        assert_eq!(error.code(), Some("OOM"), "{error}");
+    }
+
+    pub(crate) fn make_room(&self) {
+        self.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    }
+
     /// Fails if a lock has no end, or if a key was left that the protocol does not know.
     pub(crate) fn assert_clean(&self) {
         self.assert_clean_under("");

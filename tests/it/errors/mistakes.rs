@@ -239,12 +239,12 @@ async fn a_call_that_cannot_work_says_why_and_what_would() {
         at(server.url()).watchdog_timeout(ms(1)).connect().await.err(),
         "watchdog_timeout is 1ms; it must be from 30ms to 86400s",
     );
-    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    server.fill();
     says(
         lock.try_lock_now().await.err(),
         &format!("{redis} refused `order`: its memory is full; raise `maxmemory`, or delete data"),
     );
-    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    server.make_room();
     let guard = hold(&lock).await;
     server.ask::<()>(&["DEL", "order"]);
     says(guard.unlock().await.err(), "the lock `order` was lost: its key is gone");

@@ -17,12 +17,6 @@ async fn parked(scene: &Scene, name: &str) -> Fencing {
     waiter
 }
 
-fn fill(server: &Server) {
-    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
-    let error = server.try_ask::<()>(&["SET", "filler", "1"]).expect_err("memory is full");
-    assert_eq!(error.code(), Some("OOM"), "{error}");
-}
-
 #[tokio::test]
 async fn a_full_memory_refuses_a_fenced_hand_off_and_the_lock_is_released() {
     let scene = Scene::new().await;
@@ -31,7 +25,7 @@ async fn a_full_memory_refuses_a_fenced_hand_off_and_the_lock_is_released() {
         let guard = fence(&scene.client.fenced_lock(&name)).await;
         let next = parked(&scene, &name).await;
         let before = scene.server.errors_in_scripts("OOM");
-        fill(&scene.server);
+        scene.server.fill();
         if unlocks {
             open(guard).await;
             assert!(!scene.server.exists(&name), "it says that it has released the lock");
@@ -42,7 +36,7 @@ async fn a_full_memory_refuses_a_fenced_hand_off_and_the_lock_is_released() {
         assert_eq!(error.kind(), ErrorKind::Server, "{error}");
         assert!(scene.server.errors_in_scripts("OOM") > before);
         scene.until_gone(&name).await;
-        scene.server.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+        scene.server.make_room();
         next_token(&scene.client.fenced_lock(&name)).await;
     }
 }
@@ -52,7 +46,7 @@ async fn a_full_memory_lets_a_plain_hand_off_through() {
     let scene = Scene::new().await;
     let (guard, mut next) = scene.pair("full", LOCK).await;
     let mut last = Waiter::behind(&scene.client, "full", FOR_A_MINUTE);
-    fill(&scene.server);
+    scene.server.fill();
     let owner = guard.owner().to_owned();
     release(guard).await;
     release(next.has()).await;

@@ -51,7 +51,7 @@ async fn a_full_memory_keeps_no_read_write_lock() {
     let lock = client.read_write_lock("b");
     let (writing, nested) = (writes(&lock).await, writes(&lock).await);
     let waits = waiter(&server, other.read_write_lock("b"), writer).await;
-    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    server.fill();
     let full = client.read_write_lock("c").read().await.unwrap_err();
     assert_eq!(full.kind(), ErrorKind::Server, "{full}");
     let full = client.read_write_lock("c").write().await.unwrap_err();

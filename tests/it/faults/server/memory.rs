@@ -2,20 +2,6 @@
 
 use super::*;
 
-fn fill(server: &Server) {
-    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
-}
-
-fn make_room(server: &Server) {
-    server.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
-}
-
-/// The proof of the fault: whatever needs memory is refused.
-fn assert_full(server: &Server) {
-    let error = server.try_ask::<()>(&["SET", "filler", "1"]).expect_err("memory is full");
-    assert_eq!(error.code(), Some("OOM"), "{error}");
-}
-
 #[tokio::test]
 async fn s4_a_full_memory_refuses_new_and_nested_holds_and_says_so() {
     let server = Server::start();
@@ -24,8 +10,7 @@ async fn s4_a_full_memory_refuses_new_and_nested_holds_and_says_so() {
     let guard = hold(&lock).await;
     server.hold_by_hand("waited", "somebody:1", MINUTE);
     let waiter = parked(&server, &client, "waited").await;
-    fill(&server);
-    assert_full(&server);
+    server.fill();
     let more = client.lock("more");
     not_executed(more.try_lock_now().await, ErrorKind::Server, "OOM");
     not_executed(soon("one wait", more.try_lock(MINUTE, MINUTE)).await, ErrorKind::Server, "OOM");
@@ -34,12 +19,12 @@ async fn s4_a_full_memory_refuses_new_and_nested_holds_and_says_so() {
     // One whose turn comes when there is no memory for it.
     server.free_by_hand("waited");
     not_executed(soon("the waiter", waiter).await.unwrap(), ErrorKind::Server, "OOM");
-    assert_full(&server);
+    server.assert_full();
     assert!(!server.exists("more") && !server.exists("waited"));
     assert_eq!(count(&server, &guard), 1, "a refused nested call was counted");
 
     // What was refused has left nothing behind.
-    make_room(&server);
+    server.make_room();
     let inner = hold(&lock).await;
     assert_eq!(count(&server, &guard), 2);
     release(inner).await;
@@ -58,10 +43,10 @@ async fn s5_a_full_memory_keeps_no_lock_nested_or_last_unlocked_or_dropped() {
     let dropped = hold(&client.lock("dropped")).await;
     let forced = hold(&client.lock("forced")).await;
     let listener = Listener::new(&server, &channel("full"));
-    fill(&server);
+    server.fill();
     // The server has to be taught the script first, which needs memory as well.
     server.ask::<()>(&["SCRIPT", "FLUSH"]);
-    assert_full(&server);
+    server.assert_full();
     release(inner).await;
     assert_eq!(count(&server, &outer), 2);
     drop(middle);
@@ -75,7 +60,7 @@ async fn s5_a_full_memory_keeps_no_lock_nested_or_last_unlocked_or_dropped() {
     wait_until("a free lock", SOON, || !server.exists("dropped")).await;
     assert!(client.lock("forced").force_unlock().await.unwrap());
     assert!(!server.exists("forced"));
-    assert_full(&server);
+    server.assert_full();
     assert_eq!(listener.heard(&server), ["0"], "those who wait have to be told");
     assert_eq!(forced.unlock().await.expect_err("freed by force").kind(), ErrorKind::Lost);
 }
@@ -86,12 +71,12 @@ async fn s6_a_full_memory_lets_renewals_through() {
     let client = client_with(server.url(), ms(1_800)).await;
     let lock = client.lock("full");
     let guards = [hold(&lock).await, hold(&lock).await];
-    fill(&server);
+    server.fill();
     server.ask::<()>(&["SCRIPT", "FLUSH"]);
     let start = Instant::now();
     while start.elapsed() < ms(1_900) {
         renewed(&guards[0]).await;
-        assert_full(&server);
+        server.assert_full();
     }
     // Longer than the lease: without renewals it would be over.
     assert!(guards.iter().all(|guard| !guard.is_lost()));
@@ -130,7 +115,7 @@ async fn evicted(policy: &str) {
     told_by_a_renewal(&guard, by_itself).await;
     let error = guard.unlock().await.expect_err("nothing to give back");
     assert_eq!(error.kind(), ErrorKind::Lost, "{policy}: {error}");
-    make_room(&server);
+    server.make_room();
     release(hold(&client.lock("evicted")).await).await;
     assert!(!server.exists("evicted"));
 }
@@ -142,8 +127,7 @@ async fn s4_a_full_memory_grants_none_of_several_locks_and_s5_keeps_none() {
     let several = client.multi_lock(["a", "b", "c"]);
     let (outer, inner) = (several.lock().await.unwrap(), several.lock().await.unwrap());
     let part = hold(&client.lock("d")).await;
-    fill(&server);
-    assert_full(&server);
+    server.fill();
     // One of them is there, so that its key could be written.
     let more = client.multi_lock(["e", "d", "f"]);
     release(part).await;
@@ -154,6 +138,6 @@ async fn s4_a_full_memory_grants_none_of_several_locks_and_s5_keeps_none() {
     inner.unlock().await.expect("a release needs no memory");
     assert!(["a", "b", "c"].iter().all(|name| server.holds(name).values().eq([&1])));
     outer.unlock().await.expect("a release needs no memory");
-    assert_full(&server);
+    server.assert_full();
     assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
 }

@@ -2,11 +2,12 @@
 //! nothing but what is said before the first lock.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use crate::support::proxy::resp::command;
 use crate::support::unpoisoned as lock;
 
 /// What a server of that version says, in its own words.
@@ -103,37 +104,22 @@ impl Script {
     }
 }
 
-fn serve(stream: TcpStream, shared: &Mutex<Shared>) {
-    let mut to = stream.try_clone().expect("a second handle");
-    let mut from = BufReader::new(stream);
-    while let Some(command) = command(&mut from) {
-        let answer = {
-            let mut shared = lock(shared);
-            *shared.heard.entry(command[0].clone()).or_default() += 1;
-            shared.says.answer(&command)
-        };
-        if to.write_all(answer.as_bytes()).is_err() {
-            return;
+fn serve(mut stream: TcpStream, shared: &Mutex<Shared>) {
+    let (mut buffer, mut chunk) = (Vec::new(), [0; 4096]);
+    while let Ok(length @ 1..) = stream.read(&mut chunk) {
+        buffer.extend_from_slice(&chunk[..length]);
+        while let Some((words, end)) = command(&buffer) {
+            let words = words.into_iter().map(|word| String::from_utf8_lossy(word).into_owned());
+            let words: Vec<_> = words.collect();
+            let answer = {
+                let mut shared = lock(shared);
+                *shared.heard.entry(words[0].clone()).or_default() += 1;
+                shared.says.answer(&words)
+            };
+            buffer.drain(..end);
+            if stream.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
         }
     }
-}
-
-/// The next command of a connection, until it ends.
-fn command(from: &mut impl BufRead) -> Option<Vec<String>> {
-    let words = number(from)?;
-    (0..words)
-        .map(|_| {
-            let mut word = vec![0; number(from)? + 2];
-            from.read_exact(&mut word).ok()?;
-            word.truncate(word.len() - 2);
-            String::from_utf8(word).ok()
-        })
-        .collect()
-}
-
-/// The number in a line such as `*2` or `$12`.
-fn number(from: &mut impl BufRead) -> Option<usize> {
-    let mut line = String::new();
-    from.read_line(&mut line).ok()?;
-    line.trim_end().get(1..)?.parse().ok()
 }

@@ -7,7 +7,7 @@ mod support;
 
 use std::error::Error as _;
 use std::fmt::{Debug, Write};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard};
 
 use redlatch::{Error, ErrorKind, LockClient, LockClientBuilder};
 use tempfile::TempDir;
@@ -17,7 +17,7 @@ use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
-use support::{Proxy, SOON, Server, hold, ms, release, soon, wait_until};
+use support::{Proxy, SOON, Server, hold, ms, release, soon, unpoisoned, wait_until};
 
 /// The part of every password here that no encoding changes.
 const SECRET: &str = "correct-horse-battery";
@@ -40,7 +40,7 @@ static LISTENING: LazyLock<()> = LazyLock::new(|| {
 });
 
 fn told() -> MutexGuard<'static, String> {
-    TOLD.lock().unwrap_or_else(PoisonError::into_inner)
+    unpoisoned(&TOLD)
 }
 
 struct Recorder;

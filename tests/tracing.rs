@@ -19,13 +19,13 @@ mod surprises;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 
 use redlatch::{ErrorKind, LockClient};
 use support::{
     MINUTE, Proxy, SOON, Server, client_with, connect, connected, hold, ms, release, soon,
-    wait_until, waiting, within,
+    unpoisoned, wait_until, waiting, within,
 };
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -81,7 +81,7 @@ static INSTALLED: LazyLock<()> = LazyLock::new(|| {
 });
 
 fn record() -> MutexGuard<'static, Vec<Entry>> {
-    RECORD.lock().unwrap_or_else(PoisonError::into_inner)
+    unpoisoned(&RECORD)
 }
 
 fn entries(wanted: impl Fn(&Entry) -> bool) -> Vec<Entry> {

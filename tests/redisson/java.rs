@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use crate::parties::Micros;
-use crate::support::{SOON, soon, within};
+use crate::support::{SOON, soon, unpoisoned, within};
 
 /// Killed when dropped. It ends by itself with its input, so with us too.
 pub(crate) struct Java {
@@ -82,7 +82,7 @@ impl Java {
 
     /// SIGKILL.
     pub(crate) fn kill(&self) {
-        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut process = unpoisoned(&self.process);
         process.kill().expect("killing Java");
         process.wait().expect("its end");
     }

@@ -1,13 +1,13 @@
 //! A Redis Cluster: masters that share the slots, with or without a replica each.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use redis::{FromRedisValue, RedisError, RedisResult, from_redis_value};
 
 pub(crate) use super::replicas::is_primary as is_master;
-use super::{Server, block_until, channel};
+use super::{Server, block_until, channel, unpoisoned};
 use view::View;
 
 mod view;
@@ -215,7 +215,7 @@ impl Cluster {
 
     /// Announces that `slot` goes to the master `to`: from now on it has what comes new.
     pub(crate) fn begin_move(&self, slot: u16, to: usize) -> Move<'_> {
-        let alone = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = unpoisoned(&self.moving);
         let owner = View::of(&self.nodes[to]).owner_of(slot).expect("a slot that is served");
         let from = self.place(owner);
         assert_ne!(from, to, "the slot is there already");

@@ -15,6 +15,8 @@ use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::unpoisoned;
+
 /// How many tests want it quiet, and whether one is busy.
 static TESTS: Mutex<(usize, bool)> = Mutex::new((0, false));
 static ENDED: Condvar = Condvar::new();
@@ -45,7 +47,7 @@ fn wait_while(
 }
 
 fn tests() -> MutexGuard<'static, (usize, bool)> {
-    TESTS.lock().unwrap_or_else(PoisonError::into_inner)
+    unpoisoned(&TESTS)
 }
 
 impl Drop for Busy {
@@ -74,7 +76,7 @@ static LATE: LazyLock<Mutex<Vec<(Instant, Duration)>>> = LazyLock::new(|| {
             thread::sleep(PULSE);
             let late = asleep.elapsed().saturating_sub(PULSE);
             if late > AT_ONCE {
-                LATE.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), late));
+                unpoisoned(&LATE).push((Instant::now(), late));
             }
         }
     });
@@ -96,7 +98,7 @@ pub(crate) fn passed_until(
     since: impl Into<tokio::time::Instant>,
     end: impl Into<tokio::time::Instant>,
 ) -> Duration {
-    let late = LATE.lock().unwrap_or_else(PoisonError::into_inner);
+    let late = unpoisoned(&LATE);
     without(&late, since.into().into_std(), end.into().into_std())
 }
 

@@ -15,14 +15,14 @@ pub(crate) mod resp;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
-use super::{SOON, Server, block_until, runtime, wait_until};
+use super::{SOON, Server, block_until, runtime, unpoisoned, wait_until};
 use connection::serve;
 
 /// What happens to one command, and to the connection that carries it.
@@ -295,7 +295,7 @@ impl Proxy {
 
 impl Shared {
     fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(&self.log)
     }
 
     /// Counts a command, and says what is to happen to it and whether it is to wait.

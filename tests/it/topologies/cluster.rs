@@ -10,7 +10,7 @@ mod slots;
 mod takeovers;
 mod whole;
 
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::{Mutex, Weak};
 
 use super::*;
 
@@ -18,7 +18,7 @@ use super::*;
 /// that they need. It ends with the last of those that use it at the same time.
 fn shared() -> Arc<Cluster> {
     static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut shared = unpoisoned(&SHARED);
     shared.upgrade().unwrap_or_else(|| {
         let cluster = Arc::new(Cluster::start());
         *shared = Arc::downgrade(&cluster);

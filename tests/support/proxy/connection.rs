@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -13,6 +13,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 
 use super::resp::{Frame, command, frame};
 use super::{Epoch, Fault, Shared};
+use crate::support::unpoisoned;
 
 /// How the requests of a connection end.
 enum End {
@@ -69,7 +70,7 @@ impl Drop for Held<'_> {
 
 impl<'a> Answers<'a> {
     fn pending(&self) -> MutexGuard<'_, VecDeque<Pending<'a>>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(&self.pending)
     }
 
     /// The server has sent this.

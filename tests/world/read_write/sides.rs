@@ -53,8 +53,7 @@ impl Guards {
 impl Drop for Note {
     fn drop(&mut self) {
         // Also if a check has failed meanwhile.
-        let all = self.guards.0.lock();
-        let mut all = all.unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut all = unpoisoned(&self.guards.0);
         all.get_mut(&self.handle).unwrap()[usize::from(self.writes)] -= 1;
     }
 }

@@ -20,6 +20,7 @@ pub(crate) mod scripts;
 pub(crate) mod sentinel;
 mod server;
 #[cfg(feature = "test-util")]
+#[allow(dead_code, unused_imports, reason = "the world and the hammer need a part of it each")]
 pub(crate) mod simulated;
 mod steps;
 pub(crate) mod tokens;

@@ -93,6 +93,7 @@ fn main() -> ExitCode {
     let trials = vec![
         Trial::test("every_mutant_has_its_place_and_a_name_of_its_own", have_places),
         Trial::test("a_test_that_exists_has_caught_each_mutant", are_caught),
+        Trial::test("what_worlds_do_not_find_of_a_mutant_has_a_reason", have_reasons),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
@@ -153,6 +154,26 @@ fn are_caught() -> Result<(), Failed> {
         None => Ok(()),
         Some(name) => Err(format!("{name} is no mutant, or no test has caught it").into()),
     }
+}
+
+fn have_reasons() -> Result<(), Failed> {
+    let names: BTreeSet<String> = mutants()?.into_iter().map(|mutant| mutant.name).collect();
+    let (head, lines): (Vec<&str>, Vec<&str>) =
+        include_str!("simulated").lines().partition(|line| line.starts_with('#'));
+    let reasons = head.iter().filter_map(|line| line[2..].split_once("  "));
+    let reasons: BTreeSet<&str> = reasons.map(|(it, _)| it).filter(|it| !it.is_empty()).collect();
+    for line in lines {
+        let [name, rule, after] = line.split(' ').collect::<Vec<_>>()[..] else {
+            return Err(format!("not a name, the rules and the seconds: {line}").into());
+        };
+        if !names.contains(name) {
+            return Err(format!("{name} is no mutant").into());
+        }
+        if rule == "-" && !reasons.contains(after) {
+            return Err(format!("{name} was not found: say why, by one of {reasons:?}").into());
+        }
+    }
+    Ok(())
 }
 
 /// All sources below that folder: the path below the project's root, and the text.

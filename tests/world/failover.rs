@@ -57,7 +57,7 @@ fn t2_a_lock_that_a_failover_lost_is_told_lost_at_the_next_renewal_and_free_for_
 
 /// The connections to the Sentinels have just broken, and a lease ends in less than a second.
 #[test]
-fn t1_a_failover_just_after_the_sentinels_were_out_of_reach_costs_no_lock() {
+fn t1_a_failover_just_after_the_connections_to_the_sentinels_broke_costs_no_lock() {
     play(0, async |scene| {
         let group = Group::new(scene);
         let options = group.builder().watchdog_timeout(ms(600));
@@ -72,6 +72,21 @@ fn t1_a_failover_just_after_the_sentinels_were_out_of_reach_costs_no_lock() {
         assert!(!kept.is_lost(), "nobody took it away");
         kept.unlock().await.expect("a release");
         group.is_empty();
+    });
+}
+
+/// However short the leases are: the others say where the primary is.
+#[test]
+fn t4_a_sentinel_that_is_gone_is_dialled_once_a_second() {
+    play(0, async |scene| {
+        let group = Group::new(scene);
+        let _client = group.connect(group.builder().watchdog_timeout(ms(300))).await;
+        sleep(SECOND).await;
+        scene.network.kill(group.sentinels[2]);
+        let before = scene.network.connections_made();
+        sleep(10 * SECOND).await;
+        let made = scene.network.connections_made() - before;
+        assert!((9..=11).contains(&made), "{made} in ten seconds");
     });
 }
 

@@ -10,7 +10,9 @@
 //!    is a replica, the reports of the other Sentinels count. A rejection holds for a moment:
 //!    while a Sentinel repeats a rejected report, the client's thread asks that server for its role
 //!    again, and accepts the report as soon as the server is a primary.
-//! 4. When the primary changes, the client uses no connection to the old one any more, even if it
+//! 4. The client connects to a Sentinel again as soon as to a server, while it hears none. While it hears another one, or
+//!    if this one refuses it, it tries once a second.
+//! 5. When the primary changes, the client uses no connection to the old one any more, even if it
 //!    would still answer. It would grant locks that other clients do not see.
 
 use std::collections::BTreeMap;
@@ -26,7 +28,7 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, LONGEST_PAUSE};
 use crate::clock;
 use crate::error::Error;
 use crate::host::{Driven, here};
@@ -171,12 +173,21 @@ impl Sentinels {
             all.spawn(here(async move {
                 let mut pace = Pace::default();
                 while let Some(router) = router.upgrade() {
-                    if let Err(error) = sentinels.reach(number, &router, &mut pace).await {
+                    let reached = sentinels.reach(number, &router, &mut pace).await;
+                    let is_refused = reached.as_ref().is_err_and(is_fatal);
+                    if let Err(error) = reached {
                         tracing::debug!(%error, "a sentinel does not answer");
                     }
-                    sentinels.reports.lock().record_silence(number, clock::now());
-                    if let Some(next) = pace.not_before(router.dialer.longest_pause) {
-                        clock::sleep_until(next).await;
+                    let hears_another = {
+                        let mut reports = sentinels.reports.lock();
+                        reports.record_silence(number, clock::now());
+                        reports.hears_any()
+                    };
+                    match pace.not_before(router.dialer.longest_pause) {
+                        Some(next) if !is_refused && !hears_another => {
+                            clock::sleep_until(next).await;
+                        }
+                        _ => clock::sleep(LONGEST_PAUSE).await,
                     }
                 }
             }));

@@ -53,6 +53,11 @@ impl Reports {
         self.last[number].silent_since.get_or_insert(now);
     }
 
+    /// Whether a Sentinel answers that has named the primary.
+    pub(super) fn hears_any(&self) -> bool {
+        self.last.iter().any(|last| last.report.is_some() && last.silent_since.is_none())
+    }
+
     /// Rejects the reports that `names` the server.
     pub(super) fn reject(&mut self, names: impl Fn(&Report) -> bool) {
         let Self { last, rejected } = self;

@@ -193,7 +193,7 @@ pub(crate) struct Fault {
     pub(crate) settle: Option<u64>,
     /// The names whose keys it tampered with.
     pub(crate) keys: Range<u16>,
-    /// What was released meanwhile may be there again.
+    /// The server may have forgotten releases that it confirmed meanwhile.
     pub(crate) reverts: bool,
     /// The names whose tokens the server has lost by it.
     pub(crate) tokens: Range<u16>,
@@ -396,7 +396,7 @@ impl History {
 
     /// Those of which it is known that they took something away.
     pub(crate) fn deletions(&self) -> impl Iterator<Item = (u16, u64, u64)> {
-        let deleted = self.faults.iter().filter(|fault| fault.took_effect);
+        let deleted = self.faults.iter().filter(|fault| fault.took_effect && !fault.reverts);
         let forced = self.forced.iter().filter(|forced| forced.freed);
         deleted
             .flat_map(Fault::deleted)

@@ -1,6 +1,6 @@
 //! The hammer in simulated worlds. One seed is one world: its servers, its machines and distances, its
-//! calls, its faults and all that comes of them. It plays again from the seed. Every other world has one
-//! server, and the others have a primary with replicas and Sentinels, or a cluster ([`servers`]).
+//! calls, its faults and all that comes of them. It plays again from the seed. Half of the worlds
+//! have one server, a quarter a primary with replicas and Sentinels, and a quarter a cluster ([`servers`]).
 //!
 //! ```text
 //! cargo test --profile campaign --features test-util --test hammer -- --simulated --minutes 10

@@ -92,12 +92,15 @@ pub(crate) fn kept_wrongly(history: &History, samples: &[Sample]) -> Vec<Violati
             wrong((sample.key, sample.count), (sample.t0, sample.t1), want, &[]);
         }
     }
-    let tampered = |key| history.tampering().any(|(tampered, ..)| tampered == key);
+    let tampered = |hold: &Acquire| {
+        let mut all = history.tampering();
+        all.any(|(key, _, t1)| key == hold.key && (t1 >= hold.inv || hold.came_from(t1)))
+    };
     for hold in history.grants().filter(|hold| hold.kept) {
         let want = kept[&hold.owner];
         // With a short lease, one of these seems to be a grant that nobody has taken.
         let shown = hold.owner.1 < GRANTED;
-        if want.1 > 0 && shown && !seen.contains_key(&hold.owner) && !tampered(hold.key) {
+        if want.1 > 0 && shown && !seen.contains_key(&hold.owner) && !tampered(hold) {
             wrong((hold.key, 0), (hold.inv, hold.last_true), want, &[hold]);
         }
     }

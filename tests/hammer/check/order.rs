@@ -84,7 +84,7 @@ fn of_key(
             .is_some_and(|release| release.how == How::Drop || release.outcome == Outcome::Lost);
         let meanwhile = |from: u64, to: u64| from <= call.ret && call.inv <= to;
         may_be_lost
-            && history.deletions().any(|(key, from, to)| key == call.key && meanwhile(from, to))
+            && history.tampering().any(|(key, from, to)| key == call.key && meanwhile(from, to))
     };
     let closed = history.closed();
     let closes =

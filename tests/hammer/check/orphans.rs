@@ -42,8 +42,8 @@ pub(crate) fn surely_over(acquire: &Acquire, history: &History, calm: &Calm) -> 
     }
 }
 
-/// A release between those times that a server forgets is made again by its client, or by nobody if that is
-/// closed by then.
+/// If a server forgets a release that was done between those times, the client makes it again; if that is
+/// closed by then, nobody does.
 fn undone(acquire: &Acquire, between: (u64, u64), history: &History, calm: &Calm) -> u64 {
     let (from, mut over) = between;
     for (t0, t1) in history.reversions() {

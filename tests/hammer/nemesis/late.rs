@@ -43,7 +43,7 @@ impl<'a> Names<'a> {
         let proxy = &self.proxies[next];
         let before = proxy.sent("EVALSHA");
         self.now.store(next, Ordering::Relaxed);
-        // They look for the Sentinel again after a second.
+        // They connect to the Sentinel again first.
         let moved = within(Duration::from_secs(4), || proxy.sent("EVALSHA") > before);
         (next, format!("{host}:{}", proxy.port()), moved)
     }

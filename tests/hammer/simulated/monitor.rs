@@ -33,14 +33,15 @@ impl Monitor {
     /// The server has received those bytes.
     pub(crate) fn hear(&self, server: &Server, bytes: &[u8]) {
         let mut state = lock(&self.0);
-        let mut rest = bytes;
+        let (mut rest, mut asking) = (bytes, false);
         while rest.starts_with(b"*")
             && let Some((words, length)) = command(rest)
         {
             rest = &rest[length..];
             let words = words.into_iter().map(|word| std::str::from_utf8(word).unwrap_or_default());
             let words: Vec<&str> = words.collect();
-            state.carried_out(server, &words);
+            state.carried_out(server, &words, asking);
+            asking = words == ["ASKING"];
         }
     }
 
@@ -50,7 +51,7 @@ impl Monitor {
 }
 
 impl State {
-    fn carried_out(&mut self, server: &Server, words: &[&str]) {
+    fn carried_out(&mut self, server: &Server, words: &[&str], asking: bool) {
         let ["EVALSHA", _, keys, rest @ ..] = words else { return };
         let Some((keys, args)) = keys.parse().ok().and_then(|keys| rest.split_at_checked(keys))
         else {
@@ -60,11 +61,13 @@ impl State {
         for name in keys {
             let Some(&(key, slot)) = self.numbers.get(*name) else { continue };
             let hash = server.hash(0, name.as_bytes());
+            let before = self.held.entry(key).or_default();
             match place(server, slot) {
-                Place::Elsewhere => return,
-                // What is not here may have moved.
-                Place::Moving if hash.is_none() => continue,
-                _ => {}
+                Place::Here => {}
+                // What is not there is elsewhere, unless it was given back just now.
+                Place::Leaving if hash.is_some() || !before.is_empty() => {}
+                Place::Coming if asking => {}
+                _ => return,
             }
             let held = hash.into_iter().flatten();
             // The mode of a read-write lock is no count.
@@ -73,7 +76,6 @@ impl State {
                 let count = count?.parse().ok()?;
                 Some((owner(id?), count))
             });
-            let before = self.held.entry(key).or_default();
             let held: Vec<(Owner, u64)> = held.collect();
             let new = held.iter().filter(|held| !before.contains(held));
             written.extend(new.map(|(owner, _)| (key, *owner)));
@@ -95,8 +97,10 @@ impl State {
 /// Where a slot is, for a server.
 enum Place {
     Here,
-    /// On its way from here or to here.
-    Moving,
+    /// On its way from here.
+    Leaving,
+    /// On its way to here.
+    Coming,
     Elsewhere,
 }
 
@@ -107,9 +111,10 @@ fn place(server: &Server, slot: Option<u16>) -> Place {
     let (Some(view), Some(slot)) = (server.view(), slot) else { return Place::Here };
     let has = |node: &&ClusterNode| node.slots.iter().any(|(a, b)| (*a..=*b).contains(&slot));
     let is_here = view.nodes.iter().find(has).is_some_and(|node| node.id == view.me);
-    match view.migrating.contains_key(&slot) || view.importing.contains_key(&slot) {
-        true => Place::Moving,
-        false if is_here => Place::Here,
-        false => Place::Elsewhere,
+    match (view.migrating.contains_key(&slot), view.importing.contains_key(&slot)) {
+        (true, _) => Place::Leaving,
+        (_, true) => Place::Coming,
+        _ if is_here => Place::Here,
+        _ => Place::Elsewhere,
     }
 }

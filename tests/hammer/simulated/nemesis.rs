@@ -86,7 +86,7 @@ const MOVE_A_SLOT: &str = "move a slot";
 const SEVERAL: &[Kind] = &[
     kind(FAIL_OVER, (0, 1600), OUTAGE, servers::fail_over),
     kind(LOSE_WRITES, (0, 1600), OUTAGE, servers::lose_writes),
-    kind(MOVE_A_SLOT, (0, 1600), OUTAGE, servers::move_slot),
+    kind(MOVE_A_SLOT, (0, 1600), None, servers::move_slot),
 ];
 
 /// Of all kinds that those servers can have; of all if any may be drawn.
@@ -166,8 +166,10 @@ impl Planned {
         let details = Details { time: self.time, rng: Rng::with_seed(self.seed) };
         let Some(done) = (self.kind.inflict)(world, details).await else { return };
         let settle = self.kind.settle.map(|settle| world.plan.settle(settle));
+        // What others can notice may be over before all is done.
+        let t1 = if done.t1 > 0 { done.t1 } else { now() };
         let target = format!("{} ({})", done.target, self.number);
-        world.was_done(Fault { kind: self.kind.name, target, t0, t1: now(), settle, ..done });
+        world.was_done(Fault { kind: self.kind.name, target, t0, t1, settle, ..done });
     }
 }
 

@@ -155,8 +155,8 @@ impl Servers {
     }
 
     /// A replica takes the place of its primary in a moment in which it has all that was written. The old
-    /// one follows it: at once, or, if it `dies`, after so long.
-    pub(crate) async fn fail_over(&self, rng: &mut Rng, dies: Option<Duration>) -> Option<String> {
+    /// one follows it: at once, or, if it `dies`, after so long. The fault is over when it has taken its place.
+    pub(crate) async fn fail_over(&self, rng: &mut Rng, dies: Option<Duration>) -> Option<Fault> {
         let succession = self.pick_succession(rng)?;
         let servers = self.with_data();
         let [old, new] = [succession.old, succession.new].map(|server| servers[server]);
@@ -164,33 +164,44 @@ impl Servers {
         let set = |yes| self.network.at(old, |old, _| old.set(State::Unsaved, yes));
         set(true);
         self.network.follow(new, Some(old));
-        if let Some(time) = dies {
-            self.die(succession, time).await;
-        } else {
-            self.take_over(succession);
-            self.follow(succession);
-        }
+        let taken_over = match dies {
+            Some(time) => self.die(succession, time).await,
+            None => {
+                self.take_over(succession);
+                self.follow(succession);
+                now()
+            }
+        };
         set(false);
-        Some(format!("{succession}, dies: {}", dies.is_some()))
+        let what = format!("{succession}, dies: {}", dies.is_some());
+        Some(Fault { t1: taken_over, ..Fault::done(what, true)? })
     }
 
     /// A primary dies, and a replica takes its place that did not hear of the last writes.
-    pub(crate) async fn lose_writes(&self, rng: &mut Rng, time: Duration) -> Option<String> {
+    pub(crate) async fn lose_writes(&self, rng: &mut Rng, time: Duration) -> Option<Fault> {
         let succession = self.pick_succession(rng)?;
-        self.network.cut_replica(self.with_data()[succession.new]);
+        let servers = self.with_data();
+        self.network.cut_replica(servers[succession.new]);
         let deaf = ms(rng.u64(..100));
         sleep(deaf).await;
-        self.die(succession, time).await;
-        Some(format!("{succession}, after {deaf:?}"))
+        let offset = |server: usize| self.network.at(servers[server], |server, _| server.offset());
+        let is_lossy = offset(succession.old) != offset(succession.new);
+        let taken_over = self.die(succession, time).await;
+        let what = format!("{succession}, after {deaf:?}");
+        Some(Fault { t1: taken_over, ..Fault::done(what, is_lossy)? })
     }
 
-    async fn die(&self, succession: Succession, time: Duration) {
+    /// Returns when the other one has taken its place.
+    async fn die(&self, succession: Succession, time: Duration) -> u64 {
         let old = self.with_data()[succession.old];
         self.network.kill(old);
+        sleep(time / 2).await;
         self.take_over(succession);
-        sleep(time).await;
+        let taken_over = now();
+        sleep(time / 2).await;
         self.network.start(old, |server, now| server.start(now));
         self.follow(succession);
+        taken_over
     }
 
     fn take_over(&self, Succession { new, .. }: Succession) {

@@ -1,4 +1,4 @@
-//! One world: a network with a server, machines with processes, and the history of it.
+//! One world: a network with servers, machines with processes, and the history of it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -198,6 +198,8 @@ impl<'a> World<'a> {
             Ok(answer) => answer,
             // It makes everybody wait: there was no answer.
             Err(error) if error.code().is_none() => return None,
+            // Its slot is on its way.
+            Err(error) if matches!(error.code(), Some("ASK" | "MOVED")) => return None,
             Err(error) => panic!("{command:?}: {error}"),
         };
         Some(redis::from_redis_value(answer).unwrap_or_else(|error| panic!("{command:?}: {error}")))

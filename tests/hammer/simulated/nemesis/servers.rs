@@ -1,4 +1,4 @@
-//! What befalls the server, and what it is told to do.
+//! What befalls the servers, and what they are told to do.
 
 use futures::FutureExt;
 use redlatch::simulation::State;
@@ -155,26 +155,24 @@ pub(super) fn fail_over<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<
     async move {
         let _down = world.take_down()?;
         let dies = of.rng.bool().then_some(of.time);
-        let what = world.servers.fail_over(&mut of.rng, dies).await?;
-        Fault::done(what, true)
+        world.servers.fail_over(&mut of.rng, dies).await
     }
     .boxed_local()
 }
 
-/// What was written last is.
+/// A primary dies before its replica has heard of the last writes.
 pub(super) fn lose_writes<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     async move {
         let _down = world.take_down()?;
-        let what = world.servers.lose_writes(&mut of.rng, of.time).await?;
+        let done = world.servers.lose_writes(&mut of.rng, of.time).await?;
         let all = world.plan.names.all();
-        Some(Fault { keys: all.clone(), tokens: all, reverts: true, ..Fault::done(what, true)? })
+        Some(Fault { keys: all.clone(), tokens: all, reverts: true, ..done })
     }
     .boxed_local()
 }
 
 pub(super) fn move_slot<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     async move {
-        let _down = world.take_down()?;
         let name = world.plan.names.name(world.plan.names.pick(&mut of.rng));
         let what = world.servers.move_slot(&name, &mut of.rng, of.time).await?;
         Fault::done(what, true)

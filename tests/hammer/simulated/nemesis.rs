@@ -165,7 +165,7 @@ impl Planned {
         let t0 = now();
         let details = Details { time: self.time, rng: Rng::with_seed(self.seed) };
         let Some(done) = (self.kind.inflict)(world, details).await else { return };
-        let settle = self.kind.settle.map(|settle| world.plan.settle(settle));
+        let settle = self.kind.settle.map(|settle| world.plan.settle(settle)).or(done.settle);
         // What others can notice may be over before all is done.
         let t1 = if done.t1 > 0 { done.t1 } else { now() };
         let target = format!("{} ({})", done.target, self.number);

@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use super::{Details, Inflicted};
 use crate::history::Reach;
-use crate::nemesis::{RECONNECT, deletion};
+use crate::nemesis::{OUTAGE, RECONNECT, deletion};
 use crate::prelude::*;
 use crate::simulated::servers::Topology;
 use crate::simulated::world::World;
@@ -171,11 +171,16 @@ pub(super) fn lose_writes<'a>(world: &'a World<'_>, mut of: Details) -> Inflicte
     .boxed_local()
 }
 
+/// Redis executes no script with several keys while some of them have moved: only a lock with one key does
+/// not notice.
 pub(super) fn move_slot<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     async move {
-        let name = world.plan.names.name(world.plan.names.pick(&mut of.rng));
+        let key = world.plan.names.pick(&mut of.rng);
+        let name = world.plan.names.name(key);
         let what = world.servers.move_slot(&name, &mut of.rng, of.time).await?;
-        Fault::done(what, true)
+        let settle = OUTAGE.filter(|_| Names::kind(key) != crate::names::Kind::Plain);
+        let settle = settle.map(|settle| world.plan.settle(settle));
+        Some(Fault { settle, ..Fault::done(what, true)? })
     }
     .boxed_local()
 }

@@ -3,7 +3,7 @@
 //! Whoever looks at the server while a guard of several locks is believed sees all of them there, under its
 //! owners. While its call waits, they see all of them there or none: a call that waits holds nothing. Only
 //! one that has waited for so long that it takes its locks one by one has some of them, one that gives them
-//! back, and, in a cluster, one that asks for them. That nothing is left of a call that ended without them
+//! back, and, in a cluster, for a moment one that asks for them. That nothing is left of a call that ended without them
 //! is for H11, and that nobody else has one of them for H1.
 //!
 //! In a calm time its call does not go on waiting while all of them are free (H6).
@@ -93,11 +93,10 @@ impl<'a> Looks<'a> {
         history: &History,
         calm: &Calm,
     ) -> Option<Violation> {
-        // There it has what the first requests brought until the last one is answered.
-        if history.bounds.is_cluster {
-            return None;
-        }
         let call = members[0];
+        // Since when an owner of its client has a part. In a cluster it has what the first requests brought until
+        // the last one is answered.
+        let mut since: Option<(Owner, u64)> = None;
         let to = takes_one_by_one(call, history).unwrap_or(call.ret);
         for (t0, t1) in self.between(call.inv, to) {
             let client = call.owner.0;
@@ -112,10 +111,18 @@ impl<'a> Looks<'a> {
                 .iter()
                 .find(|member| of_client(member).is_some_and(|sample| possible.holds(sample) == 1));
             let misses = members.iter().find(|member| of_client(member).is_none());
-            if let (Some(its), Some(misses)) = (its, misses)
-                && calm.disturbed(call.inv, t1) == 0
-                && !members.iter().any(taken_away)
-            {
+            let (Some(its), Some(misses)) = (its, misses) else {
+                since = None;
+                continue;
+            };
+            let part = of_client(its).map(|sample| sample.owner);
+            if since.map(|(owner, _)| owner) != part {
+                since = part.map(|owner| (owner, t0));
+            }
+            let prompt = history.bounds.prompt;
+            let is_asking =
+                history.bounds.is_cluster && since.is_some_and(|(_, since)| t1 - since <= prompt);
+            if !is_asking && calm.disturbed(call.inv, t1) == 0 && !members.iter().any(taken_away) {
                 let what = format!(
                     "a call that waits for several locks has name {}, and has not got name {}",
                     its.key, misses.key
@@ -172,9 +179,12 @@ pub(crate) mod trials {
         fast.bounds.permille = 8;
         assert_eq!(check(&fast), [], "by its clock it has waited for a step");
         let mut apart = history(calls.to_vec());
-        apart.samples = vec![seen(one, 50, 1)];
         apart.bounds.is_cluster = true;
+        apart.bounds.prompt = 100 * MS;
+        apart.samples = vec![seen(one, 50, 1), seen(one, 140, 1)];
         assert_eq!(check(&apart), [], "the other one has a request of its own");
+        apart.samples.push(seen(one, 160, 1));
+        assert_eq!(check(&apart).len(), 1, "which was answered by then");
         // Another call of its client may have it.
         let mut history = history(calls.to_vec());
         let single = Acquire { key: 0, owner: (one.owner.0, 9), ..held(0, 5) };

@@ -53,8 +53,8 @@ impl Servers {
         };
         let kind = match topology {
             Topology::One => Kind::One(one()),
-            Topology::Sentinels => Kind::Sentinels(Group::new(network, one())),
-            Topology::Cluster => Kind::Cluster(Cluster::new(network)),
+            Topology::Sentinels => Kind::Sentinels(Group::new(network, one(), seed)),
+            Topology::Cluster => Kind::Cluster(Cluster::new(network, seed)),
         };
         Self { network: network.clone(), kind }
     }

@@ -26,12 +26,12 @@ fn id(node: usize) -> String {
 }
 
 impl Cluster {
-    pub(crate) fn new(network: &Network) -> Self {
+    pub(crate) fn new(network: &Network, seed: u64) -> Self {
         let node = |number: usize| {
             let host = format!("node{number}");
             let address = format!("{host}:6379");
             let settings =
-                Settings { host, seed: number as u64, cluster: true, ..Settings::default() };
+                Settings { host, seed: seed ^ number as u64, cluster: true, ..Settings::default() };
             network.add(Server::new(settings), &address)
         };
         let seen = |number: usize| ClusterNode {

@@ -25,11 +25,11 @@ fn host_and_port(address: &str) -> (String, u16) {
 
 impl Group {
     /// Has replicas follow a primary, and Sentinels know it.
-    pub(crate) fn new(network: &Network, primary: ServerNumber) -> Self {
+    pub(crate) fn new(network: &Network, primary: ServerNumber, seed: u64) -> Self {
         let add = |name: &str, number: u64, port: u16, server: fn(Settings) -> Server| {
             let host = format!("{name}{number}");
             let address = format!("{host}:{port}");
-            let settings = Settings { host, port, seed: number, ..Settings::default() };
+            let settings = Settings { host, port, seed: seed ^ number, ..Settings::default() };
             network.add(server(settings), &address)
         };
         let replica = |number| add("replica", number, 6379, Server::new);

@@ -23,7 +23,7 @@ impl Deref for Group<'_> {
 impl<'s> Group<'s> {
     pub(super) fn new(scene: &'s Scene) -> Self {
         scene.network.set_distance(Distance { each_way: ms(1), ..Distance::default() });
-        Self { scene, servers: simulated::Group::new(&scene.network, scene.server) }
+        Self { scene, servers: simulated::Group::new(&scene.network, scene.server, 0) }
     }
 
     pub(super) fn builder(&self) -> LockClientBuilder {

@@ -21,7 +21,7 @@ impl Deref for Cluster<'_> {
 impl<'s> Cluster<'s> {
     pub(crate) fn new(scene: &'s Scene) -> Self {
         scene.network.set_distance(Distance { each_way: ms(1), ..Distance::default() });
-        Self { scene, nodes: simulated::Cluster::new(&scene.network) }
+        Self { scene, nodes: simulated::Cluster::new(&scene.network, 0) }
     }
 
     pub(crate) fn builder(&self) -> LockClientBuilder {

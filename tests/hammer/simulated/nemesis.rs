@@ -166,7 +166,8 @@ impl Planned {
         let details = Details { time: self.time, rng: Rng::with_seed(self.seed) };
         let Some(done) = (self.kind.inflict)(world, details).await else { return };
         let settle = self.kind.settle.map(|settle| world.plan.settle(settle)).or(done.settle);
-        // What others can notice may be over before all is done.
+        // What others can notice may begin before that, and be over before all is done.
+        let t0 = if done.t0 > 0 { done.t0 } else { t0 };
         let t1 = if done.t1 > 0 { done.t1 } else { now() };
         let target = format!("{} ({})", done.target, self.number);
         world.was_done(Fault { kind: self.kind.name, target, t0, t1, settle, ..done });

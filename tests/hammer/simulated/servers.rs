@@ -41,6 +41,9 @@ impl fmt::Display for Succession {
     }
 }
 
+/// What is written takes less to a replica.
+const LAG: u64 = 2 * MS;
+
 const HOST: &str = "redis-1";
 const PORT: u16 = 6379;
 
@@ -181,6 +184,8 @@ impl Servers {
     pub(crate) async fn lose_writes(&self, rng: &mut Rng, time: Duration) -> Option<Fault> {
         let succession = self.pick_succession(rng)?;
         let servers = self.with_data();
+        // What was under way to the replica then is lost, too.
+        let t0 = now().saturating_sub(LAG);
         self.network.cut_replica(servers[succession.new]);
         let deaf = ms(rng.u64(..100));
         sleep(deaf).await;
@@ -188,7 +193,7 @@ impl Servers {
         let is_lossy = offset(succession.old) != offset(succession.new);
         let taken_over = self.die(succession, time).await;
         let what = format!("{succession}, after {deaf:?}");
-        Some(Fault { t1: taken_over, ..Fault::done(what, is_lossy)? })
+        Some(Fault { t0, t1: taken_over, ..Fault::done(what, is_lossy)? })
     }
 
     /// Returns when the other one has taken its place.

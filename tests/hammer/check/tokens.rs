@@ -66,7 +66,9 @@ fn asked<'a>(grants: &[&'a Acquire], history: &History) -> Vec<(u64, &'a Acquire
 /// be over.
 pub(crate) fn unique(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
-    for grants in by_key(history) {
+    for mut grants in by_key(history) {
+        // A lock that was handed to a call is its handle's before the call returns, and others nest in it.
+        grants.sort_by_key(|hold| hold.inv);
         // For each token the hold that had it, and when all of them are known to have ended.
         let mut seen: HashMap<u64, (&Acquire, u64)> = HashMap::new();
         for hold in grants {
@@ -152,6 +154,13 @@ pub(crate) mod trials {
     pub(crate) fn a_token_that_comes_again_is_not_unique() {
         let holds =
             vec![held(0, 10).with_token(5).until(20, 21), held(0, 30).with_token(5).until(40, 41)];
-        assert_eq!(unique(&history(holds)).len(), 1);
+        assert_eq!(unique(&history(holds.clone())).len(), 1);
+        // Another call of the handle had it meanwhile, and returned later.
+        let mut handed = held(0, 35).with_token(5).until(38, 39);
+        handed.inv = 5 * MS;
+        let with = |call: &Acquire| [holds.clone(), vec![call.clone()]].concat();
+        assert_eq!(unique(&history(with(&handed))), []);
+        handed.inv = 29 * MS;
+        assert_eq!(unique(&history(with(&handed))).len(), 1);
     }
 }

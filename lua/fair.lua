@@ -7,7 +7,7 @@
 --          oldest waiter came
 -- KEYS[3]  its waiting clients: a hash, with these fields
 --            alive:<client>   until when it counts as alive: milliseconds of the server's clock
---            ticket:<client>  that of its oldest waiter
+--            ticket:<client>  that of its entry
 --            mode:<client>    what happens when it has its turn
 --            tokens:<client>  how many fencing tokens its next grant draws
 --            writer:<client>  of a read-write lock: when its oldest waiter came that wants to write,
@@ -17,8 +17,8 @@
 --          script neither draws one nor gives a turn
 -- ARGV[1]  the client
 -- ARGV[2]  how long its oldest waiter has waited, in microseconds; empty if none waits
--- ARGV[3]  the ticket of that waiter, a number that is higher for one that comes later; if none
---          waits, the ticket of the last one that has left
+-- ARGV[3]  the ticket of its entry: a number that is higher each time the entry comes to stand for
+--          another waiter; if none waits, no lower one than all before
 -- ARGV[4]  mode of the client: `grant` if it can be granted the lock, `notify` if it is notified
 --          and asks, `arriving` if it asks soon and is not subscribed yet. Of a read-write lock:
 --          `arriving`, or what its oldest waiter wants, `read` or `write`: it is notified and asks
@@ -79,9 +79,7 @@ end
 -- enter: writes the entry of the client, or removes it if no waiter waits. Returns nil, or the
 -- error because of which the client has none: the server's memory is full, say.
 --
--- The oldest waiter of a client changes only to one that came later. So a request with a lower
--- ticket is one that another request has overtaken, or that of a call for which its client has
--- waited in vain, and changes nothing.
+-- A request with a lower ticket is one that another request has overtaken, and changes nothing.
 -- A request that is late on its way tells an age that is too low: for the same waiter the
 -- script keeps the older entry. A client that asks has answered, so it has its full term again.
 -- One that is not subscribed yet has the grace: by then it has asked again, or it died before

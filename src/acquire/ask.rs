@@ -286,10 +286,7 @@ impl<Q> Acquisition<'_, Q> {
         let engine = self.engine;
         handle.names.is_in_order().then(|| match ticket {
             None => QueueEntry::none(engine.config.fair_grace),
-            Some(ticket) => {
-                let oldest = engine.waiters.queue_entry(&handle.names, &engine.config, false);
-                QueueEntry { of_another: oldest.ticket != ticket, ..oldest }
-            }
+            Some(ticket) => engine.waiters.entry_for(ticket, &handle.names, &engine.config),
         })
     }
 

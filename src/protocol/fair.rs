@@ -21,8 +21,8 @@ use super::{
 pub(crate) struct QueueEntry {
     /// Since when the oldest waiter of this client has waited; `None` if none does.
     pub(crate) since: Option<Instant>,
-    /// The ticket of this waiter, or of the last one that has left. A waiter that comes later has a higher one, so that
-    /// Redis knows which of two requests is the later one.
+    /// A higher one each time that the entry comes to stand for another waiter, so that Redis knows which of two requests
+    /// is the later one. If no waiter waits, no lower one than all before.
     pub(crate) ticket: u64,
     /// The oldest waiter is not the one that asks.
     pub(crate) of_another: bool,

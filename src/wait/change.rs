@@ -72,6 +72,15 @@ pub(crate) struct NextWaiter<'a, W> {
     pub(crate) passes: bool,
 }
 
+/// What a request says of this client's entry in a queue that Redis keeps.
+pub(super) struct Brought {
+    /// The waiter for which it stands, and since when that waits.
+    pub(super) waiter: Ticket,
+    pub(super) since: Instant,
+    /// The ticket of the entry.
+    pub(super) ticket: Ticket,
+}
+
 /// The owner that Redis named last as the holder, and until when its lease was.
 pub(super) type Holder = (Box<str>, Option<Instant>);
 

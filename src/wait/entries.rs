@@ -20,7 +20,7 @@ use crate::protocol::{
 use crate::transport::Router;
 
 use super::Waiters;
-use super::change::LONGEST_PARK;
+use super::change::{Brought, LONGEST_PARK, Ticket};
 
 /// Entries in one request.
 const BATCH: usize = 100;
@@ -29,22 +29,33 @@ impl Waiters {
     /// This client's entry in the queue that Redis keeps of that lock, for a request that brings it there: that
     /// of the oldest waiter, or of the one behind the oldest, which is about to have the lock.
     pub(crate) fn queue_entry(&self, names: &Names, config: &Config, behind: bool) -> QueueEntry {
+        self.entry(names, config, behind).1
+    }
+
+    /// The same for the request with which a waiter asks.
+    pub(crate) fn entry_for(&self, asks: Ticket, names: &Names, config: &Config) -> QueueEntry {
+        let (oldest, entry) = self.entry(names, config, false);
+        QueueEntry { of_another: oldest != Some(asks), ..entry }
+    }
+
+    fn entry(&self, names: &Names, config: &Config, behind: bool) -> (Option<Ticket>, QueueEntry) {
         let none = QueueEntry::none(config.fair_grace);
         let tokens = self.tokens_wanted(names);
         let mut queues = self.queues.lock();
         match queues.at(clock::now()).bring_entry(names, behind) {
-            Ok((ticket, since)) => {
+            Ok(Brought { waiter, since, ticket }) => {
                 let is_subscribed = queues.subscriptions.is_live(names.channel());
-                let mode = match queues.get(names).and_then(|queue| queue.waiter(ticket)) {
+                let mode = match queues.get(names).and_then(|queue| queue.waiter(waiter)) {
                     Some(waiter) if is_subscribed && names.is_read_write() => waiter.wants(),
                     _ => {
                         TurnMode::of(is_subscribed, config.takes_grants() && !names.is_read_write())
                     }
                 };
                 let writer = queues.first_writer(names).map(|(_, since)| since);
-                QueueEntry { since: Some(since), ticket, mode, tokens, writer, ..none }
+                let entry = QueueEntry { since: Some(since), ticket, mode, tokens, writer, ..none };
+                (Some(waiter), entry)
             }
-            Err(ticket) => QueueEntry { ticket, ..none },
+            Err(ticket) => (None, QueueEntry { ticket, ..none }),
         }
     }
 

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use crate::protocol::{OldestForeignWaiter, ServerClock};
 
+use super::change::Ticket;
+
 /// While this client has the lock, its next head asks for an entry after this time: by then the lock may
 /// have been handed to it. A release says how old it is.
 const ASK_DELAY_WHILE_HELD: Duration = Duration::from_millis(10);
@@ -21,6 +23,8 @@ const ASK_DELAY_WHILE_HELD: Duration = Duration::from_millis(10);
 pub(super) struct OwnEntry {
     /// A request that takes an entry has been sent since the last grant.
     taken: bool,
+    /// For which waiter a request has brought it last, and the ticket that it has as long as it stands for that one.
+    brought: Option<(Ticket, Ticket)>,
     /// The next grant leaves the entry there: that of a reader, before a writer of this client.
     stays: bool,
     /// Which waiters other clients had when this one had the lock last.
@@ -47,6 +51,20 @@ impl OwnEntry {
         self.first &= taken;
         (self.granted, self.missed) = (false, false);
         std::mem::replace(&mut self.taken, taken)
+    }
+
+    /// A request brings it for `waiter`. Returns its ticket: `new`, which is higher than all before, unless it has stood
+    /// for that waiter already. A ticket of the waiter would not do: the lock may be about to go to the oldest waiter,
+    /// so that the entry is that of the one behind, and then another client has its turn, and the older one waits on.
+    pub(super) fn bring(&mut self, waiter: Ticket, new: Ticket) -> Ticket {
+        let ticket = self.brought_for(waiter).unwrap_or(new);
+        self.brought = Some((waiter, ticket));
+        ticket
+    }
+
+    /// The ticket with which a request has brought it last, if that was for `waiter`.
+    pub(super) fn brought_for(self, waiter: Ticket) -> Option<Ticket> {
+        self.brought.filter(|(before, _)| *before == waiter).map(|(_, ticket)| ticket)
     }
 
     /// Redis has granted the lock to a reader, and the entry stands for a writer from then on, or is gone.

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::change::{Moment, park_for};
+use super::change::{Moment, Ticket, park_for};
 use super::entry::OwnEntry;
 use super::turns::Turn;
 
@@ -28,6 +28,14 @@ impl Order {
     /// Whether this client has an entry in a queue that Redis keeps.
     pub(super) fn has_entry(&self) -> bool {
         matches!(self, Self::Queued(entry) if entry.is_taken())
+    }
+
+    /// The ticket of that entry, if a request has brought it last for `waiter`.
+    pub(super) fn brought_for(&self, waiter: Ticket) -> Option<Ticket> {
+        match self {
+            Self::TakesTurns(_) => None,
+            Self::Queued(entry) => entry.brought_for(waiter),
+        }
     }
 
     /// Whether a waiter that came at `since` came before all that wait in other clients, as far as Redis has said.

@@ -284,12 +284,11 @@ impl<W> WaitQueue<W> {
         self.is_empty() && self.order.own_entry().is_some_and(|own| own.set_taken(false))
     }
 
-    /// The number of the last waiter that has left, if it is known to have been the `last` one or to have come
-    /// before the first that is there. `None` if another one has asked for an entry.
+    /// The ticket of the last entry that is to be given up, of which `last` is no lower one. `None` if it is not.
     pub(super) fn last_to_leave(&self, last: Ticket) -> Option<Ticket> {
-        // One that has yet to ask may do so before the client says this.
-        let first = self.calls.front().map(|first| first.ticket - 1);
-        (!self.order.has_entry()).then_some(first.unwrap_or(last))
+        // That of the first waiter may have been brought with an earlier request, and stays.
+        let first = self.calls.front().and_then(|first| self.order.brought_for(first.ticket));
+        (!self.order.has_entry()).then_some(first.map_or(last, |first| first - 1))
     }
 
     /// The client closes. `Some` if its entry in a queue that Redis keeps is to be given up: the head, if that has parked.

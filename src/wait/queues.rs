@@ -12,7 +12,7 @@ use crate::protocol::{Names, OldestForeignWaiter};
 use crate::sweep::Sweep;
 
 use super::change::{
-    Context, Effects, Holder, Moment, NextWaiter, QueueLimits, Stay, Ticket, WaitStep,
+    Brought, Context, Effects, Holder, Moment, NextWaiter, QueueLimits, Stay, Ticket, WaitStep,
 };
 use super::entry::{AnswerDelay, OwnEntry};
 use super::order::Order;
@@ -25,7 +25,7 @@ use super::turns::TurnTimes;
 pub(crate) struct Queues<W> {
     by_lock: HashMap<Arc<Names>, WaitQueue<W>>,
     pub(super) subscriptions: Subscriptions,
-    /// The number of the last waiter that has come.
+    /// The number of the last waiter that has come, or of the last entry that a request has brought for another one.
     last_ticket: Ticket,
     answer_delay: AnswerDelay,
     sweep: Sweep,
@@ -257,28 +257,28 @@ impl<W> Queues<W> {
     }
 
     /// A request brings the entry of this client to Redis: that of its oldest waiter, or of the one `behind` it.
-    /// Returns whose it is, or the number of the last waiter that has left.
-    pub(crate) fn bring_entry(
-        &mut self,
-        names: &Names,
-        behind: bool,
-    ) -> Result<(Ticket, Instant), Ticket> {
+    /// Returns whose it is, or a ticket that no later entry has.
+    pub(super) fn bring_entry(&mut self, names: &Names, behind: bool) -> Result<Brought, Ticket> {
         if self.closed {
             // It would outlive its waiters. One that is there is given up.
             return Err(self.last_ticket);
         }
-        let oldest = self.change(names, |queue, cx| {
+        let new = self.last_ticket + 1;
+        let brought = self.change(names, |queue, cx| {
             let oldest = queue.oldest(behind, cx.at.now);
             // A reader that was let in has left the queue before its call has: that one gives the entry up then.
             if oldest.is_some() || !names.is_read_write() {
                 queue.order.set_entry_taken(oldest.is_some());
             }
-            oldest
+            let ((waiter, since), own) = (oldest?, queue.order.own_entry()?);
+            Some(Brought { waiter, since, ticket: own.bring(waiter, new) })
         });
-        oldest.flatten().ok_or(self.last_ticket)
+        let brought = brought.flatten().ok_or(self.last_ticket)?;
+        self.last_ticket = self.last_ticket.max(brought.ticket);
+        Ok(brought)
     }
 
-    /// The number of the last waiter that has left. `None` if another one has asked for an entry.
+    /// A ticket that all entries have had that a request has brought, and no later one has. `None` if one is there.
     pub(crate) fn last_to_leave(&self, names: &Names) -> Option<Ticket> {
         match self.by_lock.get(names) {
             Some(queue) if !self.closed => queue.last_to_leave(self.last_ticket),

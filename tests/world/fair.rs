@@ -125,6 +125,39 @@ fn tokens_grow_in_the_order_of_the_turns_of_two_clients() {
     }
 }
 
+/// Redis hears of the older one when it has granted the lock already.
+#[test]
+fn a_call_before_which_an_older_one_of_another_client_goes_keeps_its_own_place() {
+    play(0, async |scene| {
+        let options = LockClient::builder().fair_grace(ms(300));
+        let [operator, near] = two_clients(scene, ms(2), options.clone()).await;
+        let (_machine, early) = scene.client(ms(50), options.clone()).await;
+        // So much of the grace is over when it hears of the grant that Redis has to hear first, also who is next then.
+        let (_machine, far) = scene.client(ms(240), options).await;
+        let guard = operator.fair_lock(CUT).lock().await.expect("the lock");
+        let turns = Arc::<Mutex<Vec<_>>>::default();
+        let mut calls = Vec::new();
+        let order = [(&early, "freed"), (&early, "1"), (&far, "2"), (&near, "3"), (&far, "4")];
+        for (client, call) in order {
+            let (lock, turns) = (client.fair_lock(CUT), turns.clone());
+            calls.push(tokio::spawn(async move {
+                let guard = lock.lock().await.expect("a turn");
+                turns.lock().unwrap().push(call);
+                sleep(ms(1_000)).await;
+                guard.unlock().await.map_err(|error| (call, error.kind()))
+            }));
+            sleep(ms(800)).await;
+        }
+        guard.unlock().await.expect("a release");
+        sleep(ms(10)).await;
+        operator.fair_lock(CUT).force_unlock().await.expect("to free it");
+        let unlocked = join_all(calls).await.into_iter().map(|call| call.expect("no panic"));
+        let lost: Vec<_> = unlocked.filter_map(Result::err).collect();
+        assert_eq!(lost, [("freed", ErrorKind::Lost)]);
+        assert_eq!(*turns.lock().unwrap(), order.map(|(_, call)| call));
+    });
+}
+
 /// It gets the lock without another request.
 #[test]
 fn every_grace_that_is_accepted_is_long_enough_for_a_client_that_is_near() {

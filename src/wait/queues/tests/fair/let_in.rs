@@ -96,7 +96,6 @@ fn a_call_that_was_let_in_gives_its_entry_up_whatever_was_released_meanwhile() {
     assert!(world.asks(first));
     world.refused(first, HOUR);
     assert_eq!(world.let_in(&[first]), []);
-    let names = world.names.clone();
-    assert!(world.at().bring_entry(&names, false).is_err());
+    assert_eq!(world.brings(false), None);
     assert!(world.leave(first));
 }

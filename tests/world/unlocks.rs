@@ -97,40 +97,6 @@ fn what_is_late_about_a_hand_off_changes_no_later_hold() {
     });
 }
 
-/// A release in the background that is late ends with the lease, and is not executed behind the next hold.
-#[test]
-fn a_release_that_was_given_up_is_not_executed_behind_the_next_hold_of_its_owner() {
-    let (name, away) = ("late", ms(10));
-    play(0, async |scene| {
-        let options = LockClient::builder().command_timeout(ms(200));
-        let (machine, client) = scene.client(away, options).await;
-        let lock = client.lock(name);
-        let guard = lock.lock_with_lease(ms(40)).await.expect("the lock");
-        scene.trap_script(&machine, &scripts::release(), Fate::HeldFor(ms(260)));
-        // The thread connects last, but for who asks.
-        let list: String = scene.ask(&["CLIENT", "LIST"]);
-        let ids = list.lines().filter_map(|line| line.strip_prefix("id=")?.split(' ').next());
-        let ids: Vec<&str> = ids.collect();
-        assert_eq!(scene.ask::<u64>(&["CLIENT", "KILL", "ID", ids[ids.len() - 2]]), 1);
-        sleep(away).await;
-        drop(guard);
-        sleep(ms(1)).await;
-        // A call of the owner comes when the release is given up.
-        let guard = loop {
-            if let Ok(Some(guard)) = lock.try_lock_now().await {
-                break guard;
-            }
-        };
-        assert_eq!(scene.network.fates().held, 1, "no release was late");
-        while scene.network.fates() == (Fates { held: 1, ..Fates::default() }) {
-            sleep(ms(1)).await;
-        }
-        sleep(away).await;
-        assert_eq!(Vec::from_iter(scene.holds(name)), [(guard.owner().to_owned(), 1)]);
-        guard.unlock().await.expect("a release");
-    });
-}
-
 /// Redis does not answer the first request about a hand-off. When it answers the second, the lease has ended that the
 /// first one left to a nested hold. So the client cannot tell whether the outer hold was there to its end.
 #[test]

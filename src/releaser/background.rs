@@ -49,6 +49,10 @@ pub(super) async fn release_in_background(
             }
             let gap = possession.holds.lock().take_gap();
             possession.announce_end(gap);
+            // Nothing goes behind the last try, which may be under way.
+            if let Some(connection) = release.connection.take() {
+                router.drop_connection(&connection);
+            }
             return jobs;
         }
         let mut call = Call::new(router, now + config.command_timeout);

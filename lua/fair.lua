@@ -18,7 +18,7 @@
 -- ARGV[1]  the client
 -- ARGV[2]  how long its oldest waiter has waited, in microseconds; empty if none waits
 -- ARGV[3]  the ticket of its entry: a number that is higher each time the entry comes to stand for
---          another waiter; if none waits, no lower one than all before
+--          others, or for some after none; if none waits, no lower one than all before
 -- ARGV[4]  mode of the client: `grant` if it can be granted the lock, `notify` if it is notified
 --          and asks, `arriving` if it asks soon and is not subscribed yet. Of a read-write lock:
 --          `arriving`, or what its oldest waiter wants, `read` or `write`: it is notified and asks
@@ -80,7 +80,7 @@ end
 -- error because of which the client has none: the server's memory is full, say.
 --
 -- A request with a lower ticket is one that another request has overtaken, and changes nothing.
--- A request that is late on its way tells an age that is too low: for the same waiter the
+-- A request that is late on its way tells an age that is too low: for the same ticket the
 -- script keeps the older entry. A client that asks has answered, so it has its full term again.
 -- One that is not subscribed yet has the grace: by then it has asked again, or it died before
 -- that.

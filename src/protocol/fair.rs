@@ -174,7 +174,7 @@ impl<'a> Call<'a> {
         Request { rebuild: Some(Box::new(rebuild)), publishes_on, ..request }
     }
 
-    /// Gives this client's entry in the queue up. `last` is the ticket of the last waiter that has left. Returns the
+    /// Gives this client's entry in the queue up. `last` is a ticket that none exceeds that it has had. Returns the
     /// grant that Redis has made to this client before, if it has the lock still: its message may be on its way.
     pub(crate) async fn leave_queue(
         &mut self,

@@ -42,7 +42,8 @@ impl Waiters {
         let none = QueueEntry::none(config.fair_grace);
         let tokens = self.tokens_wanted(names);
         let mut queues = self.queues.lock();
-        match queues.at(clock::now()).bring_entry(names, behind) {
+        let writer = queues.at(clock::now()).first_writer(names);
+        match queues.bring_entry(names, behind, writer.map(|(writer, _)| writer)) {
             Ok(Brought { waiter, since, ticket }) => {
                 let is_subscribed = queues.subscriptions.is_live(names.channel());
                 let mode = match queues.get(names).and_then(|queue| queue.waiter(waiter)) {
@@ -51,7 +52,7 @@ impl Waiters {
                         TurnMode::of(is_subscribed, config.takes_grants() && !names.is_read_write())
                     }
                 };
-                let writer = queues.first_writer(names).map(|(_, since)| since);
+                let writer = writer.map(|(_, since)| since);
                 let entry = QueueEntry { since: Some(since), ticket, mode, tokens, writer, ..none };
                 (Some(waiter), entry)
             }

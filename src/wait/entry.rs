@@ -18,13 +18,22 @@ use super::change::Ticket;
 /// have been handed to it. A release says how old it is.
 const ASK_DELAY_WHILE_HELD: Duration = Duration::from_millis(10);
 
+/// The waiters of this client that an entry tells of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StandsFor {
+    /// The oldest one.
+    pub(super) waiter: Ticket,
+    /// The oldest one that wants to write a read-write lock.
+    pub(super) writer: Option<Ticket>,
+}
+
 /// An entry, as far as this client knows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct OwnEntry {
     /// A request that takes an entry has been sent since the last grant.
     taken: bool,
-    /// For which waiter a request has brought it last, and the ticket that it has as long as it stands for that one.
-    brought: Option<(Ticket, Ticket)>,
+    /// For whom a request has brought it last, and the ticket that it has as long as it stands for these.
+    brought: Option<(StandsFor, Ticket)>,
     /// The next grant leaves the entry there: that of a reader, before a writer of this client.
     stays: bool,
     /// Which waiters other clients had when this one had the lock last.
@@ -53,18 +62,22 @@ impl OwnEntry {
         std::mem::replace(&mut self.taken, taken)
     }
 
-    /// A request brings it for `waiter`. Returns its ticket: `new`, which is higher than all before, unless it has stood
-    /// for that waiter already. A ticket of the waiter would not do: the lock may be about to go to the oldest waiter,
+    /// A request brings it for those. Returns its ticket: `new`, which is higher than all before, unless it has stood
+    /// for them already. The ticket of the waiter would not do: the lock may be about to go to the oldest one,
     /// so that the entry is that of the one behind, and then another client has its turn, and the older one waits on.
-    pub(super) fn bring(&mut self, waiter: Ticket, new: Ticket) -> Ticket {
-        let ticket = self.brought_for(waiter).unwrap_or(new);
-        self.brought = Some((waiter, ticket));
-        ticket
+    pub(super) fn bring(&mut self, whom: StandsFor, new: Ticket) -> Ticket {
+        let known = self.brought.filter(|(before, _)| *before == whom);
+        self.brought.insert(known.unwrap_or((whom, new))).1
     }
 
-    /// The ticket with which a request has brought it last, if that was for `waiter`.
-    pub(super) fn brought_for(self, waiter: Ticket) -> Option<Ticket> {
-        self.brought.filter(|(before, _)| *before == waiter).map(|(_, ticket)| ticket)
+    /// A request says that no waiter waits. What brings the entry after that has a higher ticket.
+    pub(super) fn bring_none(&mut self) {
+        self.brought = None;
+    }
+
+    /// The waiter for which a request has brought it last, and its ticket.
+    pub(super) fn brought(self) -> Option<(Ticket, Ticket)> {
+        self.brought.map(|(whom, ticket)| (whom.waiter, ticket))
     }
 
     /// Redis has granted the lock to a reader, and the entry stands for a writer from then on, or is gone.

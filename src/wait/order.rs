@@ -25,16 +25,20 @@ impl Order {
         }
     }
 
+    pub(super) fn is_queue_of_redis(&self) -> bool {
+        matches!(self, Self::Queued(_))
+    }
+
     /// Whether this client has an entry in a queue that Redis keeps.
     pub(super) fn has_entry(&self) -> bool {
         matches!(self, Self::Queued(entry) if entry.is_taken())
     }
 
-    /// The ticket of that entry, if a request has brought it last for `waiter`.
-    pub(super) fn brought_for(&self, waiter: Ticket) -> Option<Ticket> {
+    /// The waiter for which a request has brought that entry last, and its ticket.
+    pub(super) fn brought(&self) -> Option<(Ticket, Ticket)> {
         match self {
             Self::TakesTurns(_) => None,
-            Self::Queued(entry) => entry.brought_for(waiter),
+            Self::Queued(entry) => entry.brought(),
         }
     }
 

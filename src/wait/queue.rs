@@ -148,9 +148,13 @@ impl<W> WaitQueue<W> {
         remaining: Option<Duration>,
         cx: &mut Context<W>,
     ) {
+        let now = cx.at.now;
+        let was_passed = self.position(ticket).is_ok_and(|at| self.is_passed(&self.calls[at], now));
         let again_at = self.record_answer(ticket, cx);
-        let due = self.order.record_refusal(remaining, cx.at.now);
-        if self.is_head(ticket, cx.at.now) {
+        let due = self.order.record_refusal(remaining, now);
+        // Redis may have taken its request for late, and so its entry is not that of the head.
+        let due = if was_passed && self.order.is_queue_of_redis() { now } else { due };
+        if self.is_head(ticket, now) {
             self.due = again_at.into_iter().fold(due, Instant::min);
         }
     }
@@ -284,11 +288,11 @@ impl<W> WaitQueue<W> {
         self.is_empty() && self.order.own_entry().is_some_and(|own| own.set_taken(false))
     }
 
-    /// The ticket of the last entry that is to be given up, of which `last` is no lower one. `None` if it is not.
+    /// A ticket that no entry exceeds that is to be given up, of all up to `last`. `None` if a waiter has asked for one.
     pub(super) fn last_to_leave(&self, last: Ticket) -> Option<Ticket> {
-        // That of the first waiter may have been brought with an earlier request, and stays.
-        let first = self.calls.front().and_then(|first| self.order.brought_for(first.ticket));
-        (!self.order.has_entry()).then_some(first.map_or(last, |first| first - 1))
+        // A waiter that has yet to ask has one if the request about a hand-off to the one before has brought it.
+        let stays = self.order.brought().filter(|(waiter, _)| self.has(*waiter));
+        (!self.order.has_entry()).then_some(stays.map_or(last, |(_, ticket)| ticket - 1))
     }
 
     /// The client closes. `Some` if its entry in a queue that Redis keeps is to be given up: the head, if that has parked.

@@ -14,7 +14,7 @@ use crate::sweep::Sweep;
 use super::change::{
     Brought, Context, Effects, Holder, Moment, NextWaiter, QueueLimits, Stay, Ticket, WaitStep,
 };
-use super::entry::{AnswerDelay, OwnEntry};
+use super::entry::{AnswerDelay, OwnEntry, StandsFor};
 use super::order::Order;
 use super::queue::WaitQueue;
 use super::reach::Reached;
@@ -257,8 +257,13 @@ impl<W> Queues<W> {
     }
 
     /// A request brings the entry of this client to Redis: that of its oldest waiter, or of the one `behind` it.
-    /// Returns whose it is, or a ticket that no later entry has.
-    pub(super) fn bring_entry(&mut self, names: &Names, behind: bool) -> Result<Brought, Ticket> {
+    /// `writer` is the first one that wants to write. Returns whose it is, or a ticket that no later entry has.
+    pub(super) fn bring_entry(
+        &mut self,
+        names: &Names,
+        behind: bool,
+        writer: Option<Ticket>,
+    ) -> Result<Brought, Ticket> {
         if self.closed {
             // It would outlive its waiters. One that is there is given up.
             return Err(self.last_ticket);
@@ -270,15 +275,20 @@ impl<W> Queues<W> {
             if oldest.is_some() || !names.is_read_write() {
                 queue.order.set_entry_taken(oldest.is_some());
             }
-            let ((waiter, since), own) = (oldest?, queue.order.own_entry()?);
-            Some(Brought { waiter, since, ticket: own.bring(waiter, new) })
+            let own = queue.order.own_entry()?;
+            let Some((waiter, since)) = oldest else {
+                own.bring_none();
+                return None;
+            };
+            Some(Brought { waiter, since, ticket: own.bring(StandsFor { waiter, writer }, new) })
         });
         let brought = brought.flatten().ok_or(self.last_ticket)?;
         self.last_ticket = self.last_ticket.max(brought.ticket);
         Ok(brought)
     }
 
-    /// A ticket that all entries have had that a request has brought, and no later one has. `None` if one is there.
+    /// A ticket that no entry exceeds that is to be given up, and that no later one has. `None` if a waiter has asked for
+    /// one.
     pub(crate) fn last_to_leave(&self, names: &Names) -> Option<Ticket> {
         match self.by_lock.get(names) {
             Some(queue) if !self.closed => queue.last_to_leave(self.last_ticket),

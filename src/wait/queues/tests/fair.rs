@@ -97,7 +97,7 @@ impl World {
 
     fn brings(&mut self, behind: bool) -> Option<(Ticket, Ticket)> {
         let names = self.names.clone();
-        let brought = self.at().bring_entry(&names, behind).ok();
+        let brought = self.at().bring_entry(&names, behind, None).ok();
         brought.map(|brought| (brought.waiter, brought.ticket))
     }
 
@@ -205,9 +205,12 @@ fn a_first_request_that_takes_longer_than_the_grace_is_not_waited_for() {
     let next = world.queues.at(world.now).next_waiter(&world.names).map(|next| next.ticket);
     assert_eq!(next, Some(second));
     assert!(world.asks(second));
-    // It stands first again when it comes.
+    // It stands first again when it comes, and Redis has to hear that.
     world.refused(first, HOUR);
     assert_eq!(world.oldest(), Some(first));
+    assert!(world.asks(first));
+    world.refused(first, HOUR);
+    assert!(!world.asks(first));
 }
 
 #[test]

@@ -45,3 +45,48 @@ fn an_entry_has_a_higher_ticket_each_time_that_it_stands_for_another_waiter() {
     world.granted(second, HOUR);
     assert_eq!(world.last_to_leave(), Some(ticket));
 }
+
+/// The entry is that of the one behind two whose first requests take too long. The second of these has the lock after all.
+#[test]
+fn an_entry_that_is_given_up_is_not_that_of_the_waiter_behind_one_whose_request_takes_long() {
+    let mut world = World::new();
+    let [slow, slower, last] = [1, 2, 3].map(|waiter| world.join_only(waiter));
+    for slow in [slow, slower] {
+        assert!(world.asks(slow));
+        world.now += ms(1_000);
+    }
+    let (waiter, brought) = world.brings(false).expect("an entry");
+    assert_eq!(waiter, last);
+    world.granted(slower, HOUR);
+    let leaves = world.last_to_leave().expect("it has yet to ask");
+    assert!(leaves < brought, "{leaves}, {brought}");
+    assert_eq!(world.brings(false), Some((last, brought)));
+}
+
+#[test]
+fn what_brings_an_entry_after_none_has_a_higher_ticket() {
+    let mut world = World::new();
+    let only = world.join_only(1);
+    assert!(world.asks(only));
+    let (_, before) = world.brings(false).expect("an entry");
+    world.now += ms(1_000);
+    let names = world.names.clone();
+    let none =
+        world.at().bring_entry(&names, false, None).err().expect("its request takes too long");
+    world.refused(only, HOUR);
+    let (_, after) = world.brings(false).expect("an entry");
+    assert!(before <= none && none < after, "{before}, {none}, {after}");
+}
+
+#[test]
+fn an_entry_has_a_higher_ticket_if_another_writer_is_the_first() {
+    let mut world = World::new();
+    world.join_only(1);
+    let names = world.names.clone();
+    let tickets = [None, Some(7), Some(7), Some(9), None]
+        .map(|writer| world.at().bring_entry(&names, false, writer).ok().expect("an entry").ticket);
+    assert!(tickets.is_sorted() && tickets[1] == tickets[2], "{tickets:?}");
+    let mut all = tickets.to_vec();
+    all.dedup();
+    assert_eq!(all.len(), 4, "{tickets:?}");
+}

@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 
+use redlatch::LockClient;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 
@@ -14,8 +15,9 @@ use crate::prelude::*;
 use crate::processes::PATIENCE;
 use crate::resource::Resource;
 use crate::runtimes;
-use crate::shared::{STEADY, Way};
+use crate::shared::STEADY;
 use crate::stop::Stop;
+use crate::support::sentinel::MASTER;
 use crate::worker::Worker;
 
 /// The hidden arguments with which the hammer starts itself.
@@ -108,9 +110,12 @@ async fn comes_home<T>(what: &str, log: &str, mut task: JoinHandle<T>) -> T {
 
 async fn open(assignment: &Assignment, log: Arc<Recorder>, stop: Stop) -> Shared {
     let [straight, second, resource] = [0, 1, 2].map(|at| assignment.urls[at].clone());
-    let second =
-        assignment.sentinel.clone().map_or(Way::At(second), |url| Way::Sentinels(vec![url]));
-    let ways = vec![Way::At(straight), second];
+    let client = LockClient::builder();
+    let second = match &assignment.sentinel {
+        Some(sentinel) => client.clone().sentinel(MASTER, [sentinel]),
+        None => client.clone().url(second),
+    };
+    let ways = vec![client.url(straight), second];
     let resource = Box::new(Resource::open(&resource).await);
     let names = Names::new(assignment.names);
     Shared::open(ways, names, resource, Box::new(Real::new()), log, stop).await

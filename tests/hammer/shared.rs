@@ -2,13 +2,12 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use redlatch::LockClient;
+use redlatch::{LockClient, LockClientBuilder};
 
 use crate::platform::Platform;
 use crate::prelude::*;
 use crate::resource::Store;
 use crate::stop::Stop;
-use crate::support::sentinel::MASTER;
 
 /// The watchdog timeouts of the clients of a process.
 const WATCHDOGS: [Duration; 2] = [Duration::from_millis(600), Duration::from_millis(1200)];
@@ -30,7 +29,7 @@ pub(crate) struct Shared {
     pub(crate) platform: Box<dyn Platform>,
     steady: Vec<Arc<Member>>,
     fleeting: Mutex<Arc<Member>>,
-    ways: Vec<Way>,
+    ways: Vec<LockClientBuilder>,
     calls: AtomicU32,
     handles: AtomicU32,
 }
@@ -44,19 +43,10 @@ pub(crate) struct Member {
     pub(crate) shared: Vec<Arc<Handle>>,
 }
 
-/// Where a client finds its server.
-#[derive(Clone)]
-pub(crate) enum Way {
-    At(String),
-    Sentinels(Vec<String>),
-    #[cfg_attr(not(feature = "test-util"), expect(dead_code, reason = "of simulated worlds"))]
-    Cluster(Vec<String>),
-}
-
 impl Shared {
-    /// Its clients take the ways in turn.
+    /// Its clients find their servers in these ways in turn.
     pub(crate) async fn open(
-        ways: Vec<Way>,
+        ways: Vec<LockClientBuilder>,
         names: Names,
         resource: Box<dyn Store>,
         platform: Box<dyn Platform>,
@@ -181,20 +171,16 @@ fn handle(member: &Member, names: Names, key: u16, kind: Kind, handles: &AtomicU
 }
 
 /// The first client goes straight to the server; so does every other of the fleeting ones.
-fn way(ways: &[Way], number: u32) -> (&Way, Duration) {
+fn way(ways: &[LockClientBuilder], number: u32) -> (&LockClientBuilder, Duration) {
     let number = number as usize;
     (&ways[number % ways.len()], WATCHDOGS[number % WATCHDOGS.len()])
 }
 
 /// The nemesis is at work already: whoever starts in the middle of it tries until it is served.
-async fn connect(way: &Way, watchdog: Duration) -> LockClient {
+async fn connect(way: &LockClientBuilder, watchdog: Duration) -> LockClient {
     loop {
-        let client = match way {
-            Way::At(url) => LockClient::builder().url(url),
-            Way::Sentinels(urls) => LockClient::builder().sentinel(MASTER, urls),
-            Way::Cluster(urls) => LockClient::builder().cluster(urls),
-        };
-        let client = client
+        let client = way
+            .clone()
             .watchdog_timeout(watchdog)
             .command_timeout(COMMAND_TIMEOUT)
             .outage_limit(OUTAGE_LIMIT);

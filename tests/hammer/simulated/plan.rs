@@ -35,6 +35,8 @@ pub(crate) struct MachinePlan {
     pub(crate) speed: u32,
     /// How late its tasks run now and then.
     pub(crate) lateness: Duration,
+    /// For so many replicas every other of its clients waits.
+    pub(crate) replicas: u32,
 }
 
 /// What is left out of the world of a seed.
@@ -103,6 +105,10 @@ impl Plan {
         let drawn = [Topology::One, Topology::One, Topology::Sentinels, Topology::Cluster];
         let drawn = drawn[Rng::with_seed(seed ^ SERVERS).usize(..4)];
         let topology = edits.topology.unwrap_or(drawn);
+        let mut waits = Rng::with_seed(seed ^ REPLICAS);
+        for machine in &mut machines {
+            machine.replicas = [0, 0, 1, 2][waits.usize(..4)].min(topology.replicas());
+        }
         let mut faults = nemesis::plan(&mut rng, time, topology);
         if let Some(millis) = edits.millis {
             time = time.min(ms(millis));
@@ -188,6 +194,9 @@ const BUSY: u64 = 0x6275_7379;
 /// Every other world has one server.
 const SERVERS: u64 = 0x7365_7276;
 
+/// Every other machine of several servers waits for replicas.
+const REPLICAS: u64 = 0x7265_706c;
+
 /// By so many milliseconds their tasks run late at most.
 const LATEST: u64 = 8;
 
@@ -213,7 +222,14 @@ impl MachinePlan {
         };
         let wrong = rng.u32(0..=2 * WRONG as u32);
         let speed = if wrong_clock { 1000 - WRONG as u32 + wrong } else { 1000 };
-        Self { slot, distance, tasks: rng.u16(2..=12), speed, lateness: Duration::ZERO }
+        Self {
+            slot,
+            distance,
+            tasks: rng.u16(2..=12),
+            speed,
+            lateness: Duration::ZERO,
+            replicas: 0,
+        }
     }
 
     /// There and back, at most. Each way takes whole milliseconds.

@@ -1,5 +1,6 @@
 //! A process of a world: the tasks of one machine, from its start until it ends or crashes.
 
+use redlatch::LockClientBuilder;
 use redlatch::simulation::Machine;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -10,7 +11,6 @@ use crate::child::keep;
 use crate::prelude::*;
 use crate::record::Log;
 use crate::runtimes;
-use crate::shared::Way;
 use crate::stop::Stop;
 use crate::worker::Worker;
 
@@ -29,7 +29,7 @@ pub(crate) struct Member {
 /// What every process of a world is told.
 #[derive(Clone)]
 pub(crate) struct Surroundings {
-    pub(crate) way: Way,
+    pub(crate) way: LockClientBuilder,
     pub(crate) resource: InMemory,
 }
 
@@ -52,7 +52,10 @@ impl Member {
         let (names, of_history) = (plan.names, log.clone());
         let (tasks, here) = (of_slot.tasks, machine.clone());
         machine.spawn(async move {
-            let ways = vec![around.way];
+            let mut ways = vec![around.way];
+            if of_slot.replicas > 0 {
+                ways.push(ways[0].clone().replicas(of_slot.replicas, REPLICAS_TIMEOUT));
+            }
             let resource = Box::new(around.resource);
             let shared =
                 Shared::open(ways, names, resource, Box::new(platform), of_history, told).await;
@@ -90,6 +93,9 @@ impl Member {
         self.ended.await.map_err(|_| format!("process {} failed at its end", self.number))
     }
 }
+
+/// No longer than half of the shortest watchdog timeout.
+const REPLICAS_TIMEOUT: Duration = Duration::from_millis(200);
 
 async fn work(machine: Machine, shared: &Arc<Shared>, tasks: u16, seed: u64) -> Vec<Hold> {
     let worker = |task| Machine::spawn_here(Worker::new(shared.clone(), task, seed).run());

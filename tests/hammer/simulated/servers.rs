@@ -3,11 +3,12 @@
 use std::fmt;
 
 use redlatch::simulation::{ClusterView, Network, Server, ServerNumber, Settings, State};
+use redlatch::{LockClient, LockClientBuilder};
 use tokio::time::sleep;
 
 use crate::prelude::*;
-use crate::shared::Way;
 use crate::support::ms;
+use crate::support::sentinel::MASTER;
 use crate::support::simulated::{Cluster, Group};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -15,6 +16,17 @@ pub(crate) enum Topology {
     One,
     Sentinels,
     Cluster,
+}
+
+impl Topology {
+    /// How many replicas each primary has.
+    pub(crate) fn replicas(self) -> u32 {
+        match self {
+            Self::One => 0,
+            Self::Sentinels => 2,
+            Self::Cluster => 1,
+        }
+    }
 }
 
 pub(crate) struct Servers {
@@ -63,11 +75,12 @@ impl Servers {
     }
 
     /// How a client finds them.
-    pub(crate) fn way(&self) -> Way {
+    pub(crate) fn way(&self) -> LockClientBuilder {
+        let client = LockClient::builder();
         match &self.kind {
-            Kind::One(server) => Way::At(format!("redis://{}", self.network.address(*server))),
-            Kind::Sentinels(group) => Way::Sentinels(group.urls(&group.sentinels)),
-            Kind::Cluster(cluster) => Way::Cluster(cluster.urls()),
+            Kind::One(server) => client.url(format!("redis://{}", self.network.address(*server))),
+            Kind::Sentinels(group) => client.sentinel(MASTER, group.urls(&group.sentinels)),
+            Kind::Cluster(cluster) => client.cluster(cluster.urls()),
         }
     }
 

@@ -16,6 +16,11 @@ pub(crate) trait Platform: Send + Sync {
 
     /// How long a task rests between two sessions. On a real machine everything takes time anyway.
     fn rest(&self, rng: &mut Rng) -> Duration;
+
+    /// The shortest explicit lease.
+    fn shortest_lease(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// The real machine.

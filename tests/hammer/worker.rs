@@ -105,7 +105,7 @@ impl Worker {
     }
 
     fn pick_fixed(&mut self) -> Duration {
-        LEASES[self.rng.usize(..LEASES.len())]
+        LEASES[self.rng.usize(..LEASES.len())].max(self.shared.platform.shortest_lease())
     }
 
     fn pick_ask(&mut self) -> Ask {

@@ -80,19 +80,22 @@ const FAIL_OVER: &str = "fail over";
 
 const LOSE_WRITES: &str = "lose the last writes";
 
+const HAVE_TWO: &str = "have two primaries";
+
 const MOVE_A_SLOT: &str = "move a slot";
 
 /// Where there are several servers.
 const SEVERAL: &[Kind] = &[
     kind(FAIL_OVER, (0, 1600), OUTAGE, servers::fail_over),
     kind(LOSE_WRITES, (0, 1600), OUTAGE, servers::lose_writes),
+    kind(HAVE_TWO, (0, 1600), OUTAGE, servers::have_two),
     kind(MOVE_A_SLOT, (0, 1600), None, servers::move_slot),
 ];
 
 /// Of all kinds that those servers can have; of all if any may be drawn.
 pub(crate) fn names(topology: Option<Topology>) -> impl Iterator<Item = &'static str> {
     let happens = move |kind: &&Kind| match kind.name {
-        FAIL_OVER | LOSE_WRITES => topology != Some(Topology::One),
+        FAIL_OVER | LOSE_WRITES | HAVE_TWO => topology != Some(Topology::One),
         MOVE_A_SLOT => topology.is_none_or(|topology| topology == Topology::Cluster),
         _ => true,
     };

@@ -48,6 +48,7 @@ impl Stops {
 pub(crate) struct OnMachine {
     pub(crate) stops: Stops,
     pub(crate) rest: Duration,
+    pub(crate) shortest_lease: Duration,
 }
 
 impl Platform for OnMachine {
@@ -72,6 +73,10 @@ impl Platform for OnMachine {
 
     fn rest(&self, rng: &mut Rng) -> Duration {
         Duration::from_millis(rng.u64(..=self.rest.as_millis() as u64))
+    }
+
+    fn shortest_lease(&self) -> Duration {
+        self.shortest_lease
     }
 }
 

@@ -12,6 +12,7 @@ use crate::prelude::*;
 use crate::record::Log;
 use crate::runtimes;
 use crate::stop::Stop;
+use crate::support::ms;
 use crate::worker::Worker;
 
 pub(crate) struct Member {
@@ -48,7 +49,9 @@ impl Member {
         let told = stop.clone();
         let ((keeps, kept), (end, may_end), (ends, ended)) =
             (oneshot::channel(), oneshot::channel(), oneshot::channel());
-        let platform = OnMachine { stops: stops.clone(), rest: plan.rest };
+        // A lease that ends before replicas have it is no grant: the call asks again, and others come in between.
+        let shortest_lease = if of_slot.replicas > 0 { 2 * REPLICAS_TIMEOUT } else { ms(0) };
+        let platform = OnMachine { stops: stops.clone(), rest: plan.rest, shortest_lease };
         let (names, of_history) = (plan.names, log.clone());
         let (tasks, here) = (of_slot.tasks, machine.clone());
         machine.spawn(async move {
@@ -95,7 +98,7 @@ impl Member {
 }
 
 /// No longer than half of the shortest watchdog timeout.
-const REPLICAS_TIMEOUT: Duration = Duration::from_millis(200);
+const REPLICAS_TIMEOUT: Duration = ms(200);
 
 async fn work(machine: Machine, shared: &Arc<Shared>, tasks: u16, seed: u64) -> Vec<Hold> {
     let worker = |task| Machine::spawn_here(Worker::new(shared.clone(), task, seed).run());

@@ -209,6 +209,20 @@ impl Servers {
         Some(Fault { t0, t1: taken_over, ..Fault::done(what, is_lossy)? })
     }
 
+    /// A replica takes the place of its primary, and all hear that but the primary, which goes on for so long. What
+    /// it writes meanwhile is lost.
+    pub(crate) async fn have_two(&self, rng: &mut Rng, time: Duration) -> Option<Fault> {
+        let succession = self.pick_succession(rng)?;
+        let t0 = now().saturating_sub(LAG);
+        match &self.kind {
+            Kind::Cluster(cluster) => cluster.take_over_unheard(succession.new),
+            _ => self.take_over(succession),
+        }
+        sleep(time).await;
+        self.follow(succession);
+        Some(Fault { t0, ..Fault::done(succession.to_string(), true)? })
+    }
+
     /// Returns when the other one has taken its place.
     async fn die(&self, succession: Succession, time: Duration) -> u64 {
         let old = self.with_data()[succession.old];

@@ -164,11 +164,24 @@ pub(super) fn fail_over<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<
 pub(super) fn lose_writes<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     async move {
         let _down = world.take_down()?;
-        let done = world.servers.lose_writes(&mut of.rng, of.time).await?;
-        let all = world.plan.names.all();
-        Some(Fault { keys: all.clone(), tokens: all, reverts: true, ..done })
+        Some(reverting(world, world.servers.lose_writes(&mut of.rng, of.time).await?))
     }
     .boxed_local()
+}
+
+/// The old primary does not hear that it is none any more.
+pub(super) fn have_two<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
+    async move {
+        let _down = world.take_down()?;
+        Some(reverting(world, world.servers.have_two(&mut of.rng, of.time).await?))
+    }
+    .boxed_local()
+}
+
+/// What was written meanwhile may be lost, of whichever lock.
+fn reverting(world: &World<'_>, fault: Fault) -> Fault {
+    let all = world.plan.names.all();
+    Fault { keys: all.clone(), tokens: all, reverts: true, ..fault }
 }
 
 /// Redis executes no script with several keys while some of them have moved: only a lock with one key does

@@ -22,6 +22,7 @@ mod execution;
 mod fair;
 mod foreign;
 mod grant;
+mod inspect;
 mod names;
 mod prolong;
 mod read_write;
@@ -40,7 +41,7 @@ pub(crate) use names::Names;
 pub(crate) use prolong::Prolonged;
 pub(crate) use read_write::WRITER;
 pub(crate) use replies::{Mode, Renewed};
-use replies::{acquired, inspected, loss_of, renewed, unexpected};
+use replies::{acquired, loss_of, renewed, unexpected};
 pub(crate) use scripts::scripts;
 use scripts::{SCRIPTS, count_listeners, operation, publish};
 pub(crate) use sight::{SeenHolder, SeenWaiter, Sight};
@@ -319,22 +320,6 @@ impl<'a> Call<'a> {
             Value::Int(_) => Ok(true),
             other if loss_of(&other).is_some() => Ok(false),
             other => Err(unexpected("force_unlock", &other)),
-        }
-    }
-
-    /// What Redis knows of the lock, and of the holds of `owner`; `None` if the lock is free.
-    pub(crate) async fn inspect(
-        &mut self,
-        names: &Names,
-        owner: &str,
-    ) -> Result<Option<Inspected>, Error> {
-        let script = if names.is_read_write() { &SCRIPTS.rw_inspect } else { &SCRIPTS.inspect };
-        let mut cmd = evalsha(script, &[names.key()]);
-        cmd.arg(owner);
-        let mut request = self.request(Some(script), cmd, names.key());
-        match self.router.call(&mut self.connection, &mut request).await?.value {
-            Value::Nil => Ok(None),
-            other => inspected(&other).map(Some).ok_or_else(|| unexpected("inspect", &other)),
         }
     }
 

@@ -9,7 +9,7 @@
 //!    [`crate::acquire`]).
 //! 2. **Other clients do not have to wait for such a caller.** When another server becomes
 //!    responsible for a name that this client has released lately, the client's thread asks that
-//!    server who holds it.
+//!    server who holds it; of a read-write lock, which of its own owners do, because a refusal names one of many readers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,37 +59,39 @@ pub(crate) async fn reclaim_after_failovers(router: &Arc<Router>, handoffs: &Arc
     }
 }
 
-/// Releases the lock if an idle possession of this client holds it.
+/// Releases the lock for each idle possession of this client that holds it.
 async fn reclaim_if_missed(names: Arc<Names>, router: Arc<Router>, handoffs: Arc<Handoffs>) {
     let mut backoff = Backoff::in_background();
-    let mut seen = None;
+    let mut seen: Option<Box<str>> = None;
     for _ in 0..TRIES {
         let mut call = Call::new(&router, clock::now() + handoffs.config.command_timeout);
-        match call.inspect(&names, "").await {
-            Ok(Some(inspected)) if handoffs.possessions.has(&inspected.holder) => return,
-            Ok(Some(inspected)) if is_grant(&inspected.holder, &names) && seen.is_none() => {
-                // That server may have made it just now, by a clock that is behind: then its message has yet to come.
-                seen = Some(inspected.holder);
-                clock::sleep(handoffs.config.fair_grace).await;
-            }
-            Ok(Some(inspected)) => {
-                if seen.is_some_and(|seen| seen != inspected.holder) {
-                    return;
-                }
-                let missed = Some(handoffs.released_names.granted_until(&names));
-                if let Some((idle, permit)) =
-                    handoffs.possessions.claim_idle(&inspected.holder, &names, missed)
-                {
-                    router.events.release_missed((idle.names.key(), &idle.id()));
-                    release_again(idle, permit, &router, &handoffs).await;
-                }
-                return;
-            }
+        let mut holders = match call.holders(&names).await {
+            Ok(holders) => holders,
             Err(error) if error.kind() == ErrorKind::Unavailable => {
                 clock::sleep(backoff.next()).await;
+                continue;
             }
-            Ok(None) | Err(_) => return,
+            Err(_) => return,
+        };
+        holders.retain(|holder| !handoffs.possessions.has(holder));
+        if seen.is_none() {
+            seen = holders.iter().find(|holder| is_grant(holder, &names)).cloned();
+            if seen.is_some() {
+                // That server may have made it just now, by a clock that is behind: then its message has yet to come.
+                clock::sleep(handoffs.config.fair_grace).await;
+                continue;
+            }
         }
+        holders.retain(|holder| seen.as_ref().is_none_or(|seen| seen == holder));
+        for holder in holders {
+            let missed = Some(handoffs.released_names.granted_until(&names));
+            let claimed = handoffs.possessions.claim_idle(&holder, &names, missed);
+            if let Some((idle, permit)) = claimed {
+                router.events.release_missed((idle.names.key(), &idle.id()));
+                release_again(idle, permit, &router, &handoffs).await;
+            }
+        }
+        return;
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::{Acquired, Inspected};
+use super::Acquired;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::token::{FencingToken, TokenBlock};
 use crate::transport::Answer;
@@ -87,27 +87,8 @@ pub(super) fn loss_of(reply: &Value) -> Option<Loss> {
     }
 }
 
-/// A lock that is held.
-pub(super) fn inspected(reply: &Value) -> Option<Inspected> {
-    let Value::Array(parts) = reply else { return None };
-    match &**parts {
-        [Value::Int(ttl), count, Value::BulkString(holder), mode @ ..] => {
-            let count = redis::from_redis_value_ref(count).ok()?;
-            let holder = String::from_utf8_lossy(holder).into();
-            let mode = match mode {
-                [] => None,
-                [Value::BulkString(mode)] if mode == b"read" => Some(Mode::Read),
-                [Value::BulkString(mode)] if mode == b"write" => Some(Mode::Write),
-                _ => return None,
-            };
-            Some(Inspected { remaining: lease_of(*ttl), count, holder, mode })
-        }
-        _ => None,
-    }
-}
-
 /// A lease as PTTL has it; `None` if there is none.
-fn lease_of(ttl: i64) -> Option<Duration> {
+pub(super) fn lease_of(ttl: i64) -> Option<Duration> {
     u64::try_from(ttl).ok().map(Duration::from_millis)
 }
 

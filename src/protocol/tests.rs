@@ -218,7 +218,7 @@ impl Both<'_> {
         for owner in OWNERS {
             let reply = match self.ask(&SCRIPTS.inspect, &[&owner]) {
                 Value::Nil => None,
-                reply => Some(inspected(&reply).expect("a lock")),
+                reply => Some(inspect::inspected(&reply).expect("a lock")),
             };
             let held = self.naive.lock.as_ref().map(|held| Inspected {
                 // Not to the millisecond: time passes on the server.

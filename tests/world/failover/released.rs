@@ -62,6 +62,33 @@ fn w26_a_missed_release_of_a_fair_lock_that_came_with_a_message_keeps_nobody_out
     }
 }
 
+/// Those of other clients stay.
+#[test]
+fn w26_a_missed_release_of_one_of_many_readers_keeps_no_writer_out() {
+    failed_over(async |group, client| {
+        let mut others = Vec::new();
+        for _ in 0..8 {
+            let other = group.connect(group.builder()).await;
+            others.push(other.read_write_lock("config").read().await.expect("to read"));
+        }
+        let guard = client.read_write_lock("config").read().await.expect("to read");
+        let owner = guard.owner().to_owned();
+        replicas_are_cut_off(group).await;
+        guard.unlock().await.expect("a release");
+        group.fail_over(1);
+        assert!(group.ask::<bool>(1, &["HEXISTS", "config", &owner]), "it has heard of it");
+        sleep(SECOND).await;
+        let fields: Vec<String> = group.ask(1, &["HKEYS", "config"]);
+        assert!(!fields.contains(&owner) && fields.len() == 9, "{fields:?}");
+        for other in others {
+            other.unlock().await.expect("a release");
+        }
+        let lock = client.read_write_lock("config");
+        let writer = timeout(SECOND, lock.write()).await.expect("the lock, soon");
+        writer.expect("the lock").unlock().await.expect("a release");
+    });
+}
+
 /// The new primary still counts the hold, and its handle is gone.
 #[test]
 fn a_lock_that_stays_until_a_time_stays_until_then_at_a_primary_that_missed_its_release() {

@@ -63,7 +63,7 @@ fn a_trace_leads_through_two_services_to_the_wait_and_the_hold() {
 }
 
 #[test]
-fn a_late_write_corrupts_a_table_that_does_not_compare_tokens() {
+fn c12_a_late_write_corrupts_a_table_that_does_not_compare_tokens() {
     let server = Server::private().expect("a server");
     let run = Run::at(&server, "fenced_write");
     assert_eq!(

@@ -382,12 +382,12 @@ impl Drop for Guard<'_> {
 const SCENE: Scene = Scene { calls: 2, dropped: 1, deletes: false, loses_the_last: false };
 
 #[test]
-fn a_hold_is_valid_until_it_is_given_back_and_never_again_under_every_schedule() {
+fn i9_a_hold_is_valid_until_it_is_given_back_and_never_again_under_every_schedule() {
     explore(10_000, || block_on(play(SCENE)));
 }
 
 #[test]
-fn a_key_that_was_deleted_loses_no_later_possession_under_every_schedule() {
+fn i10_a_key_that_was_deleted_loses_no_later_possession_under_every_schedule() {
     explore(10_000, || block_on(play(Scene { deletes: true, ..SCENE })));
 }
 

@@ -29,7 +29,7 @@ macro_rules! cases {
                 a_forced_unlock_frees_the_lock_for_everybody,
                 a_lease_that_ends_lets_the_next_one_in_and_makes_unlock_say_lost,
                 a_try_with_a_wait_gives_up_when_the_wait_is_over,
-                a_lock_is_not_kept_alive_for_a_task_that_was_aborted on 2,
+                c4_a_lock_is_not_kept_alive_for_a_task_that_was_aborted on 2,
                 tasks_that_share_a_handle_nest_in_any_interleaving on 2;
             leases:
                 a_default_lease_is_renewed_for_as_long_as_it_is_held,

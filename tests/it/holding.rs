@@ -4,7 +4,7 @@
 //!
 //! Not ported: `testLockUninterruptibly` (nothing can interrupt a Rust task: a call is dropped, and
 //! `cancellation` drops them all), `testLockListener` (losing the lock is awaited instead, see
-//! `faults/loss.rs`), and the renewal tests of the read and the write lock. What has to do with an
+//! `losses.rs`), and the renewal tests of the read and the write lock. What has to do with an
 //! outage is in `faults/outages.rs`, a failover in `topologies`, and many tasks in `hammer`.
 
 use tokio::time::Instant;
@@ -126,18 +126,19 @@ pub(crate) async fn a_try_with_a_wait_gives_up_when_the_wait_is_over(setup: Setu
 }
 
 // testLockIsNotRenewedAfterInterruptedTryLock
-pub(crate) async fn a_lock_is_not_kept_alive_for_a_task_that_was_aborted(setup: Setup) {
+pub(crate) async fn c4_a_lock_is_not_kept_alive_for_a_task_that_was_aborted(setup: Setup) {
     let client = setup.client_with(setup.stretch(ms(600))).await;
     for turn in 0..20 {
         let lock = client.lock("aborted");
         let task = tokio::spawn(async move {
-            let _guard = lock.lock().await.unwrap();
+            let _outer = lock.lock().await.unwrap();
+            let _inner = lock.lock_with_lease(MINUTE).await.unwrap();
             std::future::pending::<()>().await;
         });
         // From "not even asked" to "granted and held".
         tokio::time::sleep(Duration::from_micros(turn * 100)).await;
         if turn == 19 {
-            wait_until("the lock", SOON, || setup.exists("aborted")).await;
+            wait_until("both", SOON, || setup.holds("aborted").into_values().eq([2])).await;
         }
         task.abort();
         let _ = task.await;

@@ -7,7 +7,6 @@ use std::env;
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, ExitStatus, Stdio};
-use std::str::FromStr;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
@@ -72,12 +71,6 @@ impl Child {
 
     pub(crate) fn hear_that(&mut self, line: &str) {
         assert_eq!(self.hear(), line);
-    }
-
-    /// The next line as a number, say.
-    pub(crate) fn hear_value<T: FromStr>(&mut self) -> T {
-        let line = self.hear();
-        line.parse().unwrap_or_else(|_| panic!("the child says {line:?}"))
     }
 
     /// Says a line to the child, which hears it when it listens.

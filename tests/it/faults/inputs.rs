@@ -1,8 +1,6 @@
-//! Rows I: inputs and scale; and row T7, which is about names. Waits and names that are odd are in
-//! `bad_input.rs`, losing a lock and locking it again is in `loss.rs`, the memory of a waiter in
-//! `tests/allocations.rs`.
+//! Rows I: inputs and scale. Waits and names that are odd are in `bad_input.rs`, losing a lock and locking it
+//! again is in `losses.rs`, the memory of a waiter in `tests/allocations.rs`.
 
-use std::cell::RefCell;
 use std::time::Instant;
 
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
@@ -24,15 +22,6 @@ fn durations() -> impl Strategy<Value = Duration> {
         (0..2_000_u64).prop_map(|by| CENTURY - ms(1_000) + ms(by)),
         (0..2_000_u64).prop_map(|by| ms(i64::MAX as u64 - 1_000 + by)),
         any::<Duration>(),
-    ]
-}
-
-fn names() -> impl Strategy<Value = String> {
-    prop_oneof![
-        "[{}a]{0,8}",
-        "[a-z:]{0,3}[{]?[{}]{0,3}[a-z]{0,3}[}]?[a-z]{0,3}",
-        "[\\r\\n\\x00 *$]{1,4}",
-        any::<String>(),
     ]
 }
 
@@ -80,119 +69,6 @@ fn i1_any_lease_is_refused_before_any_io_or_rounded_up_and_has_an_end() {
         assert!(!server.exists("lock"));
     });
     assert_eq!(server.holds("held"), [(outer.owner().to_owned(), 1)].into());
-}
-
-#[tokio::test]
-async fn i3_two_names_with_one_channel_wake_each_other_and_nothing_worse() {
-    let Far { server, proxy, client } = Far::new().await;
-    assert_eq!(channel("a"), channel("{a}"));
-    for names in [["a", "{a}"], ["{a}", "a"]] {
-        let [first, second] = names.map(|name| {
-            server.hold_by_hand(name, "somebody:1", MINUTE);
-            let lock = client.lock(name);
-            // A lease that is not renewed: what is sent then is the looks alone.
-            tokio::spawn(async move { lock.lock_with_lease(MINUTE).await.expect("a turn") })
-        });
-        wait_until("a subscription", SOON, || server.subscribers("a") == 1).await;
-        proxy.settled(ms(200)).await;
-        proxy.forget_commands();
-        server.free_by_hand(names[0]);
-        let guard = soon("the one whose lock is free", first).await.expect("a turn");
-        // Woken, too, and refused: its lock is another one. The release would wake it again.
-        wait_until("both to look", SOON, || proxy.sent("EVALSHA") >= 2).await;
-        release(guard).await;
-        assert!(!second.is_finished());
-        server.free_by_hand(names[1]);
-        release(soon("the other", second).await.expect("a turn")).await;
-    }
-    assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
-}
-
-/// A cluster of one node: it refuses what would have to go to two.
-fn cluster() -> Server {
-    let server = Server::start_with(&["--cluster-enabled", "yes"]);
-    let slots: Vec<_> = (0..16_384).map(|slot| slot.to_string()).collect();
-    let command = ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(|slot| &**slot));
-    server.ask::<()>(&command.collect::<Vec<_>>());
-    block_until("a cluster", SOON, || {
-        server.ask::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
-    });
-    server
-}
-
-/// Whether a part of the key decides on its slot, by the specification of Redis Cluster.
-fn has_tag(key: &str) -> bool {
-    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
-    tag.is_some_and(|(tag, _)| !tag.is_empty())
-}
-
-#[test]
-fn t7_no_command_of_a_lock_of_any_name_touches_two_slots() {
-    let (server, runtime) = (cluster(), runtime());
-    let crossed = server.try_ask::<Vec<Option<String>>>(&["MGET", "a", "b"]);
-    assert_eq!(crossed.expect_err("two slots").code(), Some("CROSSSLOT"), "nothing is checked");
-    let client = runtime.block_on(connect(&server));
-    let mut listener = server.connection().expect("a connection to listen on");
-    let mut listener = listener.as_pubsub();
-    listener.psubscribe("*").expect("every channel");
-    let listener = RefCell::new(listener);
-    check(&runtime, names(), async |name| {
-        if name.is_empty() {
-            return;
-        }
-        let (lock, other) = (client.lock(&name), client.lock(&name));
-        let (outer, inner) = (hold(&lock).await, hold(&lock).await);
-        assert!(other.is_locked().await.expect("an answer"));
-        assert!(other.remaining_lease().await.expect("an answer").is_some());
-        assert!(other.try_lock(ms(3), MINUTE).await.expect("an answer").is_none());
-        release(inner).await;
-        assert!(other.force_unlock().await.expect("an answer"));
-        assert_eq!(outer.unlock().await.expect_err("freed by force").kind(), ErrorKind::Lost);
-        release(hold(&lock).await).await;
-        assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0);
-        let slot = |key: &str| server.ask::<u16>(&["CLUSTER", "KEYSLOT", key]);
-        // Of the release by force, and of the other one.
-        for _ in 0..2 {
-            let message = listener.borrow_mut().get_message().expect("a release");
-            // Braces that make no tag are the one case in which the channel, named as Redisson
-            // names it, has a slot of its own. It is no key: a message goes to every node.
-            if has_tag(&name) || !name.contains(['{', '}']) {
-                assert_eq!(slot(message.get_channel_name()), slot(&name), "{name:?}");
-            }
-        }
-    });
-}
-
-#[tokio::test]
-async fn i9_a_renewal_that_a_release_overtakes_brings_nothing_back() {
-    let (server, proxy) = proxied();
-    let client = client_with(proxy.url(&server), ms(3_000)).await;
-    let lock = client.lock("lock");
-    // Whoever has the lock by then, with a lease that a renewal would change.
-    let other = client.lock("lock");
-    for (successor, is_same) in [(None, false), (Some(&other), false), (Some(&lock), true)] {
-        let guard = hold(&lock).await;
-        renewed(&guard).await;
-        let faults = proxy.faults();
-        proxy.plan("EVALSHA", 1, Fault::HoldBack);
-        wait_until("a renewal on its way", SOON, || proxy.faults() > faults).await;
-        release(guard).await;
-        assert!(!server.exists("lock"));
-        let next = match successor {
-            Some(next) => Some(next.lock_with_lease(ms(1_500)).await.expect("the lock")),
-            None => None,
-        };
-        server.reset_stats();
-        proxy.let_go();
-        wait_until("the renewal", SOON, || server.calls("evalsha") > 0).await;
-        if let Some(next) = next {
-            // The same owner's new hold is not told from its old one, and lives on.
-            assert!(is_same || server.pttl("lock") <= 1_500);
-            assert!(!next.is_lost());
-            release(next).await;
-        }
-        assert!(!server.exists("lock"), "a renewal made a lock");
-    }
 }
 
 /// How long a cycle takes is a figure of a release build: see `benches/watchdog.rs`.

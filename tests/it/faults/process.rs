@@ -13,7 +13,6 @@ use super::*;
 mod clocks;
 mod ended;
 mod exhausted;
-mod fenced;
 mod forked;
 mod no_runtime;
 mod starved;
@@ -33,7 +32,6 @@ fn the_child() {
         ["exiting", url] => no_runtime::child(url),
         ["stopped", look, lease, name, url] => stopped::child(look, lease, name, url),
         ["starved", url] => starved::child(url),
-        ["writing", url] => fenced::child(url),
         ["jumping", url] => clocks::child(url),
         ["exhausted", url] => exhausted::child(url),
         ["forking", way, url] => forked::child(way, url),

@@ -1,4 +1,4 @@
-//! C4, C5, C6: a guard is dropped where nobody can do anything for it: no runtime, a runtime that
+//! C5, C6: a guard is dropped where nobody can do anything for it: no runtime, a runtime that
 //! has ended, a thread that ends, a stack that unwinds.
 
 use std::cell::RefCell;
@@ -32,26 +32,6 @@ fn drop_without_an_answer(server: &Server, guard: LockGuard) {
     dropping.join().expect("a drop that does not panic");
 }
 
-#[tokio::test]
-async fn c4_an_aborted_task_gives_its_nested_holds_back_and_wakes_who_waits() {
-    let setup = Setup::alone();
-    let (client, others) = (setup.connect().await, setup.connect().await);
-    let lock = client.lock("aborted");
-    let task = tokio::spawn(async move {
-        let _outer = lock.lock().await.unwrap();
-        let _inner = lock.lock_with_lease(MINUTE).await.unwrap();
-        std::future::pending::<()>().await;
-    });
-    let holds = || setup.holds("aborted").into_values().collect::<Vec<_>>();
-    wait_until("two holds", SOON, || holds() == [2]).await;
-    let next = waiting(&others, "aborted");
-    wait_until("another waits", SOON, || setup.subscribers("aborted") == 1).await;
-    task.abort();
-    assert!(soon("the end of the task", task).await.unwrap_err().is_cancelled());
-    release(soon("the next has the lock", next).await.unwrap()).await;
-    assert!(is_free(&client, "aborted").await);
-}
-
 #[test]
 fn c5_a_guard_dropped_after_its_runtime_ended_frees_the_lock_and_blocks_nobody() {
     let server = Server::start();
@@ -79,16 +59,6 @@ fn c5_a_guard_dropped_after_its_runtime_ended_frees_the_lock_and_blocks_nobody()
         drop_without_an_answer(&server, kept);
         freed(&server, name);
     }
-}
-
-#[test]
-fn c6_a_guard_dropped_outside_any_runtime_blocks_nobody() {
-    let server = Server::start();
-    let runtime = runtime();
-    // Never driven again.
-    let guard = guard_of(&runtime, &server.url(), "outside");
-    drop_without_an_answer(&server, guard);
-    freed(&server, "outside");
 }
 
 #[test]

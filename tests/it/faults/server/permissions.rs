@@ -71,22 +71,6 @@ async fn s18_a_key_that_is_forbidden_while_it_is_held_is_said_and_made_good() {
 }
 
 #[tokio::test]
-async fn s18_a_forbidden_key_does_not_keep_the_others_of_its_batch_from_being_renewed() {
-    let server = Server::start();
-    let client = connect_as_narrow(&server, &[], ms(3_000)).await;
-    let theirs = hold(&client.lock("theirs:1")).await;
-    let mine = hold(&client.lock("mine:1")).await;
-    allow(&server, &["resetkeys", "~mine:*"]);
-    soon("the loss of the one", theirs.lost()).await;
-    assert!(server.errors("NOPERM") > 0, "nothing was refused");
-    renewed(&mine).await;
-    assert!(!mine.is_lost());
-    release(mine).await;
-    allow(&server, &["~*"]);
-    drop(theirs);
-}
-
-#[tokio::test]
 async fn s18_a_renewal_that_may_not_look_is_no_loss() {
     let server = Server::start();
     let client = connect_as_narrow(&server, &[], ms(4_500)).await;

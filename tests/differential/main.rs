@@ -14,6 +14,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod clock;
 mod generate;
 mod pair;
 mod resp;

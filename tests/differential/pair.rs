@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use redlatch::simulation::{ClientId, Effect, Server as Simulated, Settings, Version};
 
+use super::clock::Clock;
 use super::resp::{Value, parse};
 use super::steps::{Like, Request, Step};
-use super::support::{Clock, Server};
+use super::support::Server;
 use super::wanted::compared;
 
 /// So many connections take steps; one more looks.
@@ -68,7 +69,7 @@ impl Real {
         };
         let debug = ["--enable-debug-command", "yes"];
         let args = if version == Version::Redis62 { &[][..] } else { &debug };
-        let server = Server::start_with_clock_and(&clock, args);
+        let server = Server::start_with_env(args, clock.env());
         server.ask::<()>(&["DEBUG", "SET-ACTIVE-EXPIRE", "0"]);
         // The connection that a server keeps for such questions would be counted.
         let _ = server.try_ask::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no"]);

@@ -7,7 +7,6 @@
 //! has to run its course.
 
 pub(crate) mod child;
-mod clock;
 pub(crate) mod cluster;
 pub(crate) mod crowd;
 mod listener;
@@ -34,7 +33,6 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
 pub(crate) use child::Child;
-pub(crate) use clock::Clock;
 pub(crate) use cluster::Cluster;
 pub(crate) use listener::Listener;
 pub(crate) use network::{Distance, Network};

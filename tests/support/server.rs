@@ -16,7 +16,7 @@ use redis::{Connection, ConnectionLike, FromRedisValue};
 use tempfile::TempDir;
 
 use super::process::{Process, free_port};
-use super::{Clock, channel, unpoisoned as lock};
+use super::{channel, unpoisoned as lock};
 
 const START: Duration = Duration::from_secs(10);
 
@@ -66,6 +66,12 @@ impl Server {
         Self::start_in(args, Vec::new(), Kind::Single, "")
     }
 
+    /// The same in an environment.
+    #[allow(dead_code, reason = "the differential needs it")]
+    pub(crate) fn start_with_env(args: &[&str], env: Vec<(&'static str, OsString)>) -> Self {
+        Self::start_in(args, env, Kind::Single, "")
+    }
+
     /// A node for a cluster, of which it does not know yet.
     pub(crate) fn start_node(args: &[&str]) -> Self {
         let node = ["--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1"];
@@ -75,16 +81,6 @@ impl Server {
     /// A Sentinel with these lines in its configuration, which it will write to.
     pub(crate) fn start_sentinel(lines: &str) -> Self {
         Self::start_in(&["--sentinel"], Vec::new(), Kind::Sentinel, lines)
-    }
-
-    /// A server that goes by a clock of its own.
-    pub(crate) fn start_with_clock(clock: &Clock) -> Self {
-        Self::start_with_clock_and(clock, &[])
-    }
-
-    /// The same, with more arguments.
-    pub(crate) fn start_with_clock_and(clock: &Clock, args: &[&str]) -> Self {
-        Self::start_in(args, clock.env(), Kind::Single, "")
     }
 
     fn start_in(

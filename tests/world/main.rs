@@ -5,6 +5,7 @@
 mod support;
 
 mod beside_redisson;
+mod clocks;
 mod closing;
 mod crowds;
 mod distance;

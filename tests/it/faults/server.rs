@@ -1,7 +1,6 @@
 //! Rows S: the state of the server. It is full, busy, read-only, loading, stopped, tampered with,
-//! restricted, or its clock jumps.
+//! or restricted.
 
-mod clock;
 mod memory;
 mod permissions;
 mod replicas;

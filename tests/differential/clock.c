@@ -1,10 +1,9 @@
-/* Preloaded into a server: its wall clock is the system's plus an offset, or
- * stands still.
+/* Preloaded into a server: its wall clock is the system's, or stands still.
  *
  * The file that TEST_CLOCK names is mapped, so that a change counts from the
- * next look on. Its first eight bytes are the offset, in microseconds. The next
- * eight are the time at which the clock stands still, since 1970; 0 if it goes.
- * Then the monotonic clock stands still, too, at what the last eight bytes say.
+ * next look on. Its first eight bytes are the time at which the clock stands
+ * still, in microseconds since 1970; 0 if it goes. Then the monotonic clock
+ * stands still, too, at what the last eight bytes say.
  * But who asks it again and again, and nothing else, waits for time to pass.
  * Some servers add what it says to what the wall clock said a moment ago. Where
  * they take it from the processor instead, they have looked into a file whether
@@ -36,7 +35,7 @@ __attribute__((constructor)) static void open_clock(void) {
     const char *path = getenv("TEST_CLOCK");
     int file = path ? open(path, O_RDONLY) : -1;
     if (file < 0) return;
-    void *map = mmap(NULL, 3 * sizeof *setting, PROT_READ, MAP_SHARED, file, 0);
+    void *map = mmap(NULL, 2 * sizeof *setting, PROT_READ, MAP_SHARED, file, 0);
     if (map != MAP_FAILED) setting = map;
     close(file);
 }
@@ -44,16 +43,16 @@ __attribute__((constructor)) static void open_clock(void) {
 /* Nanoseconds since 1970. */
 static int64_t now(clockid_t clock) {
     asked = 0;
-    if (setting && setting[1]) return setting[1] * 1000;
+    if (setting && setting[0]) return setting[0] * 1000;
     struct timespec real;
     syscall(SYS_clock_gettime, clock, &real);
-    return real.tv_sec * 1000000000LL + real.tv_nsec + (setting ? setting[0] * 1000 : 0);
+    return real.tv_sec * 1000000000LL + real.tv_nsec;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *out) {
-    if (clock == CLOCK_MONOTONIC && setting && setting[1]) {
+    if (clock == CLOCK_MONOTONIC && setting && setting[0]) {
         int64_t waits = ++asked > PATIENCE ? asked - PATIENCE : 0;
-        int64_t micros = setting[2] + waits;
+        int64_t micros = setting[1] + waits;
         out->tv_sec = micros / 1000000;
         out->tv_nsec = micros % 1000000 * 1000;
         return 0;

@@ -25,8 +25,6 @@ mod found_gone;
 mod inputs;
 mod late_requests;
 mod loss;
-mod lost_answers;
-mod not_executed;
 mod outages;
 mod process;
 mod rows;

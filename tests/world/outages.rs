@@ -2,6 +2,7 @@
 //! already rides it out; who holds keeps the lock as long as its lease allows.
 
 use futures::future::Either;
+use redlatch::Loss;
 use redlatch::simulation::State;
 
 use crate::prelude::*;
@@ -319,7 +320,8 @@ fn a_release_that_redis_could_not_hear_is_made_good() {
         way.refuse(true);
         way.cut();
         drop(dropped);
-        unavailable(unlocked.unlock().await);
+        // It was not sent, and will be: "not executed" would be a promise.
+        assert_eq!(unavailable(unlocked.unlock().await).outcome(), Outcome::Unknown);
         assert!(["unlocked", "dropped"].iter().all(|name| way.scene.holds(name).len() == 1));
         way.refuse(false);
         way.is_free_within(RECOVERY, &["unlocked", "dropped"]).await;
@@ -358,8 +360,12 @@ fn after_a_restart_the_old_hold_is_lost_and_a_new_one_is_renewed() {
         let guard = way.hold(NAME).await;
         way.scene.network.kill(way.scene.server);
         way.scene.network.start(way.scene.server, |server, now| server.start(now));
-        timeout(ms(600), guard.lost()).await.expect("told by a renewal, or by the lease");
+        let other = way.other.lock(NAME).lock().await.expect("Redis has forgotten the lock");
+        guard.lost().await;
+        assert_eq!(guard.loss(), Some(Loss::TakenOver), "told by a renewal and not by the lease");
         assert_eq!(guard.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
+        assert!(!other.is_lost() && way.scene.holds(NAME).len() == 1);
+        other.unlock().await.expect("a release");
         let guard = way.hold(NAME).await;
         // Without renewals it would have ended twice.
         assert!(timeout(ms(1_500), guard.lost()).await.is_err());
@@ -386,6 +392,111 @@ fn w28_connections_that_break_as_soon_as_they_are_made_cost_no_lease_that_is_ren
         sleep(2 * watchdog).await;
         assert!(!guard.is_lost());
         guard.unlock().await.expect("a release");
+    });
+}
+
+#[test]
+fn w28_connections_that_are_cut_as_soon_as_they_are_ready_are_made_ever_more_slowly() {
+    play_with(MINUTE, async |way| {
+        let Scene { network, server, .. } = way.scene;
+        let mut made = vec![way.made()];
+        for _ in 0..2 {
+            for _ in 0..2_000 {
+                let ages = network.ages(&way.machine, *server);
+                if ages.iter().any(|(_, age)| *age >= 6 * AWAY) {
+                    way.cut();
+                }
+                sleep(ms(1)).await;
+            }
+            made.push(way.made());
+        }
+        let (early, late) = (made[1] - made[0], made[2] - made[1]);
+        assert!((7..=20).contains(&early) && late < early, "{early} in two seconds, then {late}");
+        way.hold(NAME).await.unlock().await.expect("a release");
+    });
+}
+
+/// Whether somebody's script runs for too long.
+fn busy(scene: &Scene, yes: bool) {
+    scene.network.at(scene.server, |server, _| server.set(State::Busy, yes));
+}
+
+#[test]
+fn s11_calls_and_waiters_ride_out_a_busy_server() {
+    // The one client asks for no longer than a command may take, and the other one for longer than all this.
+    play_with(MINUTE, async |way| {
+        let held = way.other.lock("held").lock().await.expect("the lock");
+        let dropped = way.other.lock("dropped").lock().await.expect("the lock");
+        for (name, lease) in [("stays", 60_000), ("ends", 1_000), ("ends too", 1_000)] {
+            way.scene.ask::<()>(&["HSET", name, "somebody:1", "1"]);
+            way.scene.ask::<()>(&["PEXPIRE", name, &lease.to_string()]);
+        }
+        let begun = Instant::now();
+        let wait = |name: &str, wait| {
+            let lock = way.client.lock(name);
+            way.machine.spawn(async move { (lock.try_lock(wait, MINUTE).await, Instant::now()) })
+        };
+        let (rides, stays) = (wait("ends", MINUTE), wait("stays", MINUTE));
+        let cut_short = wait("ends too", ms(1_300));
+        sleep(10 * AWAY).await;
+        busy(way.scene, true);
+        let gives_up = wait("stays too", MINUTE);
+        drop(dropped);
+        let [free, asked] = ["free", "asked"].map(|name| way.other.lock(name));
+        let calls = async {
+            let calls = async { tokio::join!(free.lock(), held.unlock(), asked.is_locked()) };
+            let (guard, released, locked) = calls.await;
+            released.expect("a release rides it out");
+            assert!(!locked.expect("a question rides it out"));
+            guard.expect("a call rides it out").unlock().await.expect("a release");
+            assert!(begun.elapsed() >= ms(2_400), "a busy server cannot have answered");
+        };
+        let ends = async {
+            let (gave_up, at) = gives_up.await.expect("no panic");
+            // One that begins now has one command timeout, and one that waited already its wait.
+            unavailable(gave_up);
+            assert!(at - begun <= COMMAND + 10 * AWAY + ms(1), "{:?}", at - begun);
+            let (cut_short, at) = cut_short.await.expect("no panic");
+            unavailable(cut_short);
+            assert!(at - begun >= ms(1_300), "{:?}", at - begun);
+            tokio::time::sleep_until(begun + ms(2_400)).await;
+            assert!(!rides.is_finished() && !stays.is_finished());
+            busy(way.scene, false);
+        };
+        tokio::join!(calls, ends);
+        let (guard, at) = rides.await.expect("no panic");
+        assert!(at - begun <= ms(2_400) + RECOVERY, "{:?}", at - begun);
+        guard.expect("riding out").expect("in time").unlock().await.expect("a release");
+        way.scene.ask::<()>(&["DEL", "stays"]);
+        way.scene.ask::<()>(&["PUBLISH", &channel("stays"), "0"]);
+        let (guard, _) = timeout(RECOVERY, stays).await.expect("its turn").expect("no panic");
+        guard.expect("riding out").expect("in time").unlock().await.expect("a release");
+        assert!(way.scene.keys().is_empty());
+    });
+}
+
+#[test]
+fn s11_a_waiter_that_goes_from_a_busy_server_costs_nobody_a_connection() {
+    play_with(MINUTE, async |way| {
+        way.hold_by_hand(MINUTE);
+        let gone = way.other.lock("gone").lock().await.expect("the lock");
+        let stays = way.parked(Duration::MAX).await;
+        let goes = waiting_for(&way.machine, way.client.lock("gone"));
+        sleep(10 * AWAY).await;
+        assert_eq!(way.scene.subscribers("gone"), 1);
+        let made = way.made();
+        busy(way.scene, true);
+        // Its channel is no longer wanted, and a busy server does not want to hear of it.
+        goes.abort();
+        sleep(ms(500)).await;
+        busy(way.scene, false);
+        assert_eq!(way.scene.subscribers("gone"), 1, "it was refused: that is the point");
+        sleep(RECOVERY).await;
+        assert_eq!((way.scene.subscribers("gone"), way.scene.subscribers(NAME)), (0, 1));
+        assert_eq!(way.made(), made, "connections were made anew");
+        way.free_by_hand();
+        all_have_turns(vec![stays]).await;
+        gone.unlock().await.expect("a release");
     });
 }
 

@@ -131,20 +131,23 @@ fn a_hold_that_may_have_been_there_to_its_end_is_not_called_lost() {
 #[test]
 fn n6_a_hold_is_not_called_lost_behind_an_unanswered_release_that_leaves_a_shorter_one() {
     let (name, away) = ("shorter", ms(40));
-    play(0, async |scene| {
-        let (machine, client) = scene.client(away, LockClient::builder()).await;
-        let lock = client.lock(name);
-        let outer = lock.lock().await.expect("the lock");
-        let inner = lock.lock_with_lease(ms(60)).await.expect("a nested hold");
-        scene.trap_script(&machine, &scripts::prolong(), Fate::AnswerLost);
-        let unlocking = machine.spawn(async move { outer.unlock().await });
-        sleep(away / 4).await;
-        drop(inner);
-        unlocking.await.expect("no panic").expect("its release was executed");
-        assert_eq!(client.stats().losses, 0, "the client counts a loss that it does not know of");
-        assert_eq!(scene.network.remove_traps(&machine, scene.server), 0, "each answer came");
-        assert!(scene.holds(name).is_empty());
-    });
+    for is_dropped in [true, false] {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let lock = client.lock(name);
+            let outer = lock.lock().await.expect("the lock");
+            let inner = lock.lock_with_lease(ms(60)).await.expect("a nested hold");
+            scene.trap_script(&machine, &scripts::prolong(), Fate::AnswerLost);
+            let unlocking = machine.spawn(async move { outer.unlock().await });
+            sleep(away / 4).await;
+            let kept = if is_dropped { None } else { Some(inner) };
+            unlocking.await.expect("no panic").expect("its release was executed");
+            let losses = u64::from(kept.is_some_and(|inner| inner.is_lost()));
+            assert_eq!(client.stats().losses, losses, "it counts a loss that it does not know of");
+            assert_eq!(scene.network.remove_traps(&machine, scene.server), 0, "each answer came");
+            assert!(scene.holds(name).is_empty());
+        });
+    }
 }
 
 /// The lease of the next holder ends before Redis has heard that it has the lock, and its guard lives on. Who gave the lock

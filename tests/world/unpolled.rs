@@ -11,10 +11,10 @@ const NAME: &str = "unpolled";
 const WATCHDOG: Duration = ms(3_000);
 const DISTANCES: [Duration; 3] = [Duration::ZERO, ms(2), ms(100)];
 
-type Call = Spawn<BoxFuture<'static, Result<LockGuard, Error>>>;
+pub(crate) type Call = Spawn<BoxFuture<'static, Result<LockGuard, Error>>>;
 
 /// A call that is polled until it is parked, and then no more.
-async fn park(
+pub(crate) async fn park(
     machine: &Machine,
     away: Duration,
     call: impl Future<Output = Result<LockGuard, Error>> + Send + 'static,
@@ -222,4 +222,63 @@ fn a_release_waits_for_no_call_that_waits_for_another_request_and_is_not_polled(
             guard.unlock().await.expect("a release");
         });
     }
+}
+
+#[test]
+fn c15_a_call_that_is_not_polled_holds_up_those_behind_it_and_no_other_client() {
+    let away = ms(4);
+    for is_dropped in [true, false] {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let (_, other) = scene.client(away, LockClient::builder()).await;
+            let guard = other.lock(NAME).lock().await.expect("the lock");
+            let first = park(&machine, away, lock_for(client.lock(NAME).into(), None)).await;
+            let second = waiting_for(&machine, client.lock(NAME));
+            sleep(10 * away).await;
+            guard.unlock().await.expect("a release");
+            sleep(2 * away).await;
+            assert!(first.is_woken());
+            // From here on it is not polled. Other clients have the lock as they like.
+            for _ in 0..2 {
+                let theirs = async { other.lock(NAME).lock().await.unwrap().unlock().await };
+                timeout(4 * away, theirs).await.expect("in time").expect("a release");
+            }
+            sleep(ms(200)).await;
+            assert!(!second.is_finished(), "the second did not stand behind the first");
+            if is_dropped {
+                drop(first);
+            } else {
+                first.await.expect("the lock").unlock().await.expect("a release");
+            }
+            let (guard, _) = timeout(8 * away, second).await.expect("its turn").expect("no panic");
+            guard.unlock().await.expect("a release");
+            assert!(scene.holds(NAME).is_empty());
+        });
+    }
+}
+
+#[test]
+fn c15_a_grant_that_nobody_polls_for_is_not_renewed_and_overlaps_nobody() {
+    let (away, lease) = (ms(4), ms(300));
+    play(0, async |scene| {
+        let options = LockClient::builder().watchdog_timeout(lease);
+        let (machine, client) = scene.client(away, options).await;
+        let (_, other) = scene.client(away, LockClient::builder()).await;
+        let call = lock_for(client.lock(NAME).into(), None);
+        let mut call = task::spawn(machine.run(call).boxed());
+        assert!(call.poll().is_pending());
+        sleep(away).await;
+        assert_eq!(scene.holds(NAME).len(), 1, "it is granted: that is the point");
+        let guard = timeout(2 * lease, other.lock(NAME).lock()).await.expect("it is not renewed");
+        let guard = guard.expect("the lock");
+        // Whatever it comes to when it is polled at last, it is no lock.
+        let late = timeout(ms(200), call).await;
+        let believed = matches!(&late, Ok(Ok(guard)) if !guard.is_lost());
+        assert!(!believed && !guard.is_lost(), "two have the lock: {late:?}");
+        drop(late);
+        sleep(ms(200)).await;
+        assert_eq!(Vec::from_iter(scene.holds(NAME)), [(guard.owner().to_owned(), 1)]);
+        guard.unlock().await.expect("a release");
+        assert!(scene.holds(NAME).is_empty());
+    });
 }

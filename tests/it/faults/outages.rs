@@ -1,5 +1,5 @@
 //! A server that remembers, connections that are half open, and faults under a crowd. What takes how long
-//! is in `tests/world/outages.rs`. Single lost answers are in `lost_answers.rs`.
+//! is in `tests/world/outages.rs`. Single lost answers are in `tests/world/lost_answers.rs`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

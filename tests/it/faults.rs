@@ -21,7 +21,6 @@
 
 mod connections;
 mod foreign_hashes;
-mod found_gone;
 mod inputs;
 mod late_requests;
 mod loss;

@@ -1,5 +1,7 @@
 //! Waits that are longer than they have to be.
 
+use redlatch::{Lease, Loss};
+
 use crate::prelude::*;
 
 const NAME: &str = "waits";
@@ -115,4 +117,71 @@ fn a_channel_that_is_forbidden_keeps_no_other_from_its_messages() {
             by_time.expect("a call").abort();
         });
     }
+}
+
+/// A request finds the key gone that was deleted by hand (W20). Nothing was published, so nothing else wakes a waiter of the
+/// client before the lease could have ended.
+fn wakes_a_waiter(
+    options: LockClientBuilder,
+    (lease, holds): (Lease, usize),
+    within: Duration,
+    finds: impl AsyncFnOnce(&Lock, Vec<LockGuard>) -> Vec<LockGuard>,
+) {
+    let name = "gone";
+    play(0, async |scene| {
+        let (machine, client) = scene.client(ms(4), options).await;
+        let lock = client.lock(name);
+        let mut guards = Vec::new();
+        for _ in 0..holds {
+            guards.extend(lock.try_lock(Duration::ZERO, lease).await.expect("an answer"));
+        }
+        let waiter = waiting_for(&machine, client.lock(name));
+        sleep(ms(100)).await;
+        assert_eq!((guards.len(), scene.subscribers(name)), (holds, 1));
+        scene.ask::<()>(&["DEL", name]);
+        let guards = finds(&lock, guards).await;
+        assert!(guards.iter().all(LockGuard::is_lost));
+        let (guard, _) = timeout(within, waiter).await.expect("it is woken").expect("no panic");
+        guard.unlock().await.expect("a release");
+    });
+}
+
+#[test]
+fn w20_a_renewal_that_finds_the_key_gone_wakes_a_waiter() {
+    let options = LockClient::builder().watchdog_timeout(ms(6_000));
+    wakes_a_waiter(options, (Lease::Watchdog, 1), ms(50), async |_, guards| {
+        guards[0].lost().await;
+        assert_eq!(guards[0].loss(), Some(Loss::KeyGone), "not found by a renewal");
+        guards
+    });
+}
+
+#[test]
+fn w20_a_release_that_finds_the_key_gone_wakes_a_waiter() {
+    for (holds, is_dropped) in [(1, false), (1, true), (2, false)] {
+        // Without hand-offs a release goes to Redis.
+        let options = LockClient::builder().max_handoffs(0);
+        wakes_a_waiter(options, (MINUTE.into(), holds), ms(50), async |_, mut guards| {
+            let guard = guards.pop().expect("a guard");
+            if is_dropped {
+                drop(guard);
+            } else {
+                let error = guard.unlock().await.expect_err("a lost lock");
+                assert_eq!(error.kind(), ErrorKind::Lost);
+            }
+            guards
+        });
+    }
+}
+
+#[test]
+fn w20_a_nested_hold_that_finds_the_key_gone_wakes_a_waiter() {
+    let lease = ms(600);
+    let options = LockClient::builder();
+    wakes_a_waiter(options, (MINUTE.into(), 1), lease + ms(50), async |lock, guards| {
+        // It becomes a first hold, whose lease is what the waiter has to wait for from now on. Nobody
+        // gives it back, so nothing is published at its end.
+        std::mem::forget(lock.lock_with_lease(lease).await.expect("the lock"));
+        guards
+    });
 }

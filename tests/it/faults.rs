@@ -23,7 +23,6 @@ mod connections;
 mod foreign_hashes;
 mod inputs;
 mod late_requests;
-mod loss;
 mod outages;
 mod process;
 mod rows;

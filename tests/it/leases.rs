@@ -1,5 +1,5 @@
 //! Leases end, are renewed, and never shrink under a guard that was promised more. What happens when
-//! they are lost all the same is in `faults/loss.rs`.
+//! they are lost all the same is in `losses.rs`.
 
 use tokio::time::Instant;
 

@@ -1,7 +1,7 @@
 //! What became of a lock that is lost: whichever request finds it out, the error of that call, the
 //! guard and every later error say the same.
 
-use Blow::{Deleted, Overwritten, Taken};
+use Blow::{Deleted, Overwritten, Replaced, Taken};
 use Finder::{Execution, Extension, HandOff, Nested, Renewal, Unlock, UnlockOfOne};
 use redlatch::kind::LockKind;
 use redlatch::redis;
@@ -14,6 +14,8 @@ enum Blow {
     Deleted,
     /// A hash of the application's is there.
     Overwritten,
+    /// A string is there.
+    Replaced,
     /// Another owner has it.
     Taken,
 }
@@ -23,6 +25,10 @@ impl Blow {
         server.ask::<()>(&["DEL", name]);
         let (field, loss) = match self {
             Deleted => return Loss::KeyGone,
+            Replaced => {
+                server.ask::<()>(&["SET", name, "a string", "PX", "60000"]);
+                return Loss::KeyGone;
+            }
             Overwritten => ("name", Loss::KeyGone),
             Taken => ("8743c9c0-0795-4907-87fd-6c719a6b4586:27", Loss::TakenOver),
         };
@@ -65,7 +71,8 @@ async fn is_latched(guard: LockGuard, loss: Loss) {
     assert!(guard.is_lost());
     assert_eq!(guard.loss(), Some(loss));
     says(soon("extending", guard.extend(MINUTE)).await.expect_err("lost"), loss);
-    says(guard.run_until_lost(async {}).await.expect_err("lost"), loss);
+    let begun: Result<(), Error> = guard.run_until_lost(async { panic!("it was begun") }).await;
+    says(begun.expect_err("lost"), loss);
     let executed = guard.execute::<()>(redis::pipe().cmd("PING")).await;
     says(executed.expect_err("lost"), loss);
     says(soon("unlocking", guard.unlock()).await.expect_err("lost"), loss);
@@ -84,6 +91,7 @@ async fn find<K: LockKind<Token = ()>>(
     };
     assert_eq!(guard.loss(), None);
     let inner = match finder {
+        Renewal => Some(lock.lock().await.expect("a nested hold")),
         UnlockOfOne => Some(lock.lock_with_lease(MINUTE).await.expect("a nested hold")),
         _ => None,
     };
@@ -98,7 +106,7 @@ async fn find<K: LockKind<Token = ()>>(
     };
     let loss = blow.strike(server, lock.name());
     match finder {
-        Renewal => {}
+        Renewal => is_latched(inner.expect("a nested hold"), loss).await,
         Unlock | HandOff => {
             says(soon("unlocking", guard.unlock()).await.expect_err("lost"), loss);
             waiter.inspect(|waiter| waiter.abort());
@@ -108,8 +116,19 @@ async fn find<K: LockKind<Token = ()>>(
             let inner = inner.expect("a nested hold");
             says(soon("unlocking", inner.unlock()).await.expect_err("lost"), loss);
         }
-        // What comes of the call itself is another hold, a refusal, or no lock.
-        Nested => drop(soon("nesting", lock.try_lock_now()).await),
+        Nested => {
+            // If the name is free, it takes the lock anew.
+            let new = soon("nesting", lock.try_lock_now()).await.expect("an answer");
+            assert_eq!(new.is_some(), loss == Loss::KeyGone);
+            is_latched(guard, loss).await;
+            if let Some(new) = new {
+                assert!(!new.is_lost());
+                assert_eq!(lock.hold_count().await.expect("an answer"), 1);
+                soon("unlocking", new.unlock()).await.expect("it is held");
+                assert!(!server.exists(lock.name()));
+            }
+            return;
+        }
         Extension => {
             says(soon("extending", guard.extend(MINUTE)).await.expect_err("lost"), loss);
         }
@@ -126,9 +145,9 @@ async fn every_request_that_finds_a_loss_tells_a_key_that_is_gone_from_one_that_
     let server = Server::start();
     let client = client_with(server.url(), ms(1_800)).await;
     for finder in [Renewal, Unlock, UnlockOfOne, Nested, Extension, Execution, HandOff] {
-        for blow in [Deleted, Overwritten, Taken] {
+        for blow in [Deleted, Overwritten, Replaced, Taken] {
             // A nested call says that this is no lock, and loses nothing.
-            if let (Nested, Overwritten) = (finder, blow) {
+            if let (Nested, Overwritten | Replaced) = (finder, blow) {
                 continue;
             }
             println!("{finder:?} {blow:?}");
@@ -176,4 +195,22 @@ async fn an_error_that_is_no_loss_has_none() {
     server.ask::<()>(&["SET", "data", "1"]);
     let error = client.lock("data").try_lock_now().await.expect_err("no lock");
     assert_eq!((error.kind(), error.loss()), (ErrorKind::NotALock, None), "{error}");
+}
+
+#[tokio::test]
+async fn an_unlock_of_a_lost_lock_says_whether_it_released_anything() {
+    let setup = Setup::alone();
+    let client = setup.connect().await;
+    let lock = client.lock("lock");
+    // Lost by its own deadline, beside a hold that keeps the key.
+    let outer = hold(&lock).await;
+    let inner = soon("locking", lock.lock_with_lease(ms(500))).await.unwrap();
+    soon("the end of the lease", inner.lost()).await;
+    let error = soon("unlocking", inner.unlock()).await.unwrap_err();
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Lost, Outcome::Executed));
+    assert_eq!(setup.holds("lock").values().sum::<u32>(), 1);
+    // Gone.
+    setup.ask::<()>("DEL", "lock", &[]);
+    let error = soon("unlocking", outer.unlock()).await.unwrap_err();
+    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Lost, Outcome::NotExecuted));
 }

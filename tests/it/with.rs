@@ -3,6 +3,7 @@
 use std::future::pending;
 
 use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
 
 use crate::prelude::*;
 
@@ -54,12 +55,15 @@ async fn a_loss_comes_at_once_though_the_server_hangs() {
     // To await the release would take the command timeout.
     let builder = LockClient::builder().url(server.url()).command_timeout(MINUTE);
     let lock = builder.connect().await.expect("connecting").lock("hangs");
+    let (inside, mut dropped) = oneshot::channel::<()>();
     let work = async |_: &_| {
+        let _inside = inside;
         server.pause();
         pending::<()>().await
     };
     let lost = soon("the loss", lock.try_with(Duration::ZERO, ms(400), work)).await;
     assert_eq!(lost.expect_err("the lease ended").kind(), ErrorKind::Lost);
+    assert_eq!(dropped.try_recv(), Err(TryRecvError::Closed), "the work goes on");
     server.resume();
 }
 
@@ -102,7 +106,7 @@ async fn a_dropped_call_drops_the_work_and_gives_the_lock_back() {
     wait_until("the work has the lock", SOON, || server.exists("dropped")).await;
     call.abort();
     wait_until("a free lock", SOON, || !server.exists("dropped")).await;
-    assert!(dropped.try_recv().is_err(), "the work is still there");
+    assert_eq!(dropped.try_recv(), Err(TryRecvError::Closed), "the work is still there");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Requests arrive, or vanish, and no answer comes: rows N3, N12 and N13, in virtual time.
+//! Requests arrive, or vanish, and no answer comes: rows N3, N4, N8, N12, N13, S20, S21 and I12, in virtual time.
 
 use crate::outages::{AWAY, NAME, RECOVERY, play_with, unknown};
 use crate::prelude::*;
@@ -83,4 +83,124 @@ fn n13_a_renewal_on_a_half_open_connection_is_made_again_on_another() {
         assert_eq!((way.made(), way.scene.network.fates().held), (made + 1, 1));
         guard.unlock().await.expect("a release");
     });
+}
+
+/// Its lease has ended when the answer comes, to a first try or to one after a message.
+fn a_grant_that_is_late_is_no_lock(waits: bool) {
+    let lease = ms(300);
+    play_with(MINUTE, async |way| {
+        if waits {
+            way.hold_by_hand(MINUTE);
+        }
+        let lock = way.client.lock(NAME);
+        let call = way.machine.spawn(async move { lock.lock_with_lease(lease).await });
+        if waits {
+            sleep(10 * AWAY).await;
+            way.free_by_hand();
+            // The message has come, and its request has not arrived.
+            sleep(AWAY * 3 / 4).await;
+        }
+        way.flow(Direction::Down, Flow::Held);
+        sleep(2 * AWAY).await;
+        assert_eq!(way.scene.holds(NAME).len(), 1, "it has to be granted: that is the point");
+        sleep(lease).await;
+        way.flow(Direction::Down, Flow::Open);
+        match call.await.expect("no panic") {
+            Ok(guard) => assert!(guard.is_lost(), "it ended before anybody heard of it"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Lost),
+        }
+    });
+}
+
+#[test]
+fn n4_a_grant_that_arrives_after_its_lease_is_no_lock() {
+    a_grant_that_is_late_is_no_lock(false);
+}
+
+#[test]
+fn i12_a_lease_that_ended_while_its_waiter_was_woken_is_no_lock() {
+    a_grant_that_is_late_is_no_lock(true);
+}
+
+/// What keeps the renewals of one client, or whatever any client sends, from having an effect or an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Silence {
+    NoRequest,
+    NoAnswer,
+    WritesPaused,
+    ServerStopped,
+}
+
+/// It lasts for longer than a default and an explicit lease. Another client waits for both locks.
+fn costs_the_lock_before_anybody_else_has_it(silence: Silence) {
+    const LEASE: Duration = ms(3_000);
+    play_with(LEASE, async |way| {
+        let Scene { network, server, .. } = way.scene;
+        let default = way.hold("default").await;
+        sleep(LEASE * 2 / 5).await;
+        let explicit = way.client.lock("explicit").lock_with_lease(LEASE).await.expect("the lock");
+        let guards = [default, explicit].map(Arc::new);
+        let successors = guards.clone().map(|before| {
+            let lock = way.other.lock(before.name());
+            tokio::spawn(async move {
+                let guard = lock.lock().await.expect("riding out");
+                assert!(before.is_lost(), "two holders");
+                guard
+            })
+        });
+        sleep(10 * AWAY).await;
+        assert!(guards[0].remaining() > LEASE * 4 / 5, "it has been renewed");
+        let deadlines = guards.each_ref().map(|guard| Instant::now() + guard.remaining());
+        match silence {
+            Silence::NoRequest => way.flow(Direction::Up, Flow::Held),
+            Silence::NoAnswer => way.flow(Direction::Down, Flow::Held),
+            Silence::WritesPaused => way.scene.ask(&["CLIENT", "PAUSE", "6000", "WRITE"]),
+            Silence::ServerStopped => network.stop(*server),
+        }
+        for (guard, deadline) in guards.iter().zip(deadlines) {
+            timeout(2 * LEASE, guard.lost()).await.expect("it is told");
+            let late = Instant::now().checked_duration_since(deadline).expect("not before it");
+            assert!(late <= ms(1), "{late:?}");
+            if silence == Silence::NoAnswer && guard.name() == "default" {
+                assert!(way.scene.pttl("default") > 500, "Redis has renewed it: that is the point");
+                // The answers that were under way change nothing.
+                way.flow(Direction::Down, Flow::Open);
+            }
+        }
+        sleep(ms(6_000) - LEASE).await;
+        let is_served = matches!(silence, Silence::NoRequest | Silence::NoAnswer);
+        assert!(successors.iter().all(|successor| successor.is_finished() == is_served));
+        way.scene.flow(&way.machine, Flow::Open);
+        network.go_on(*server);
+        sleep(RECOVERY).await;
+        for (before, successor) in guards.into_iter().zip(successors) {
+            let guard = timeout(ms(0), successor).await.expect("in time").expect("no panic");
+            assert!(before.is_lost() && !guard.is_lost());
+            let before = Arc::into_inner(before).expect("the only one");
+            assert_eq!(before.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
+            assert_eq!(way.scene.holds(guard.name()).len(), 1);
+            guard.unlock().await.expect("a release");
+        }
+        assert!(way.scene.keys().is_empty());
+    });
+}
+
+#[test]
+fn n8_when_no_renewal_arrives_the_loss_is_known_before_anybody_else_has_the_lock() {
+    costs_the_lock_before_anybody_else_has_it(Silence::NoRequest);
+}
+
+#[test]
+fn n12_renewals_that_arrive_while_no_answer_does_do_not_count() {
+    costs_the_lock_before_anybody_else_has_it(Silence::NoAnswer);
+}
+
+#[test]
+fn s20_writes_paused_for_longer_than_the_lease_cost_the_lock_before_anybody_has_it() {
+    costs_the_lock_before_anybody_else_has_it(Silence::WritesPaused);
+}
+
+#[test]
+fn s21_a_server_stopped_for_longer_than_the_lease_costs_the_lock_before_anybody_has_it() {
+    costs_the_lock_before_anybody_else_has_it(Silence::ServerStopped);
 }

@@ -1,8 +1,4 @@
-//! Connections are made at `connect` and kept; those that break are made again by the client, not
-//! by the callers who need them, and not faster than the network or the server can bear.
-
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+//! Connections are made at `connect` and kept.
 
 use super::*;
 
@@ -58,41 +54,5 @@ async fn w16_in_a_cluster_every_node_has_its_connections_from_the_start() {
     for guard in guards {
         release(guard).await;
     }
-    has_its_turn(waiting).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn w28_connections_that_are_cut_as_soon_as_they_answer_are_made_ever_more_slowly() {
-    let _quiet = machine::quiet();
-    let server = Arc::new(Server::start());
-    let network = Network::new(&server, Distance::default());
-    let client = connected(LockClient::builder().url(network.url(&server))).await;
-    let limit = "pubsub 64 64 1";
-    server.ask::<()>(&["CONFIG", "SET", "client-output-buffer-limit", limit]);
-    // Each message is too long for the first buffer of a connection, and all the others count.
-    let name = "cut".repeat(10_000);
-    server.hold_by_hand(&name, "another:1", ms(6_000));
-    let before = network.connections();
-    let lock = client.lock(&name);
-    let waiting = tokio::spawn(async move { lock.lock().await });
-    let (over, publisher) = (Arc::new(AtomicBool::new(false)), server.clone());
-    let (ends, to) = (over.clone(), channel(&name));
-    let publisher = thread::spawn(move || {
-        while !ends.load(Ordering::SeqCst) {
-            publisher.ask::<()>(&["PUBLISH", &to, "0"]);
-            thread::sleep(ms(1));
-        }
-    });
-    tokio::time::sleep(ms(2_000)).await;
-    let early = network.connections() - before;
-    tokio::time::sleep(ms(2_000)).await;
-    let late = network.connections() - before - early;
-    over.store(true, Ordering::SeqCst);
-    publisher.join().expect("a publisher");
-    println!("{early} connections in the first two seconds, {late} in the next two");
-    assert!(early > 3, "the limit took no effect");
-    assert!(early <= 100 && late <= 100, "more than 50 a second: {early}, {late}");
-    assert!(late < early, "the pause does not grow: {early}, {late}");
-    // A waiter who hears nothing goes by the holder's lease.
     has_its_turn(waiting).await;
 }

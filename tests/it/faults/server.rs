@@ -1,11 +1,9 @@
-//! Rows S: the state of the server. It is full, busy, read-only, loading, stopped, tampered with,
-//! or restricted.
+//! Rows S: the state of the server. It is full, read-only, loading, or restricts its users.
 
+mod loading;
 mod memory;
 mod permissions;
 mod replicas;
-mod standstill;
-mod tampering;
 
 use std::time::Instant;
 

@@ -125,31 +125,3 @@ async fn i7_thousands_of_locks_are_renewed_in_few_commands_none_of_them_long() {
     wait_until("free locks", MINUTE, || server.ask::<usize>(&["DBSIZE"]) == 0).await;
     println!("freed in {:?}", start.elapsed());
 }
-
-#[tokio::test]
-async fn i6_ten_thousand_waiters_are_all_served_with_less_than_a_command_for_each() {
-    const CROWD: u64 = 10_000;
-    let _busy = machine::busy();
-    let server = Server::start();
-    let client = connect(&server).await;
-    server.hold_by_hand("crowd", "somebody:1", 60 * MINUTE);
-    let waiter = || {
-        let lock = client.lock("crowd");
-        tokio::spawn(async move { release(lock.lock().await.expect("a turn")).await })
-    };
-    let mut waiters = vec![waiter()];
-    // The others find a line to stand in, and ask Redis nothing.
-    wait_until("a subscription", SOON, || server.subscribers("crowd") == 1).await;
-    waiters.extend((1..CROWD).map(|_| waiter()));
-    tokio::task::yield_now().await;
-    server.reset_stats();
-    let start = Instant::now();
-    server.free_by_hand("crowd");
-    for waiter in within(2 * MINUTE, "ten thousand turns", join_all(waiters)).await {
-        waiter.expect("a waiter that ends well");
-    }
-    let commands = server.calls("evalsha");
-    println!("{commands} commands, {:?}", start.elapsed());
-    assert!(commands <= CROWD, "{commands} commands for {CROWD} turns");
-    assert!(!server.exists("crowd"));
-}

@@ -320,6 +320,7 @@ fn a_release_that_redis_could_not_hear_is_made_good() {
         way.refuse(true);
         way.cut();
         drop(dropped);
+        sleep(AWAY).await;
         // It was not sent, and will be: "not executed" would be a promise.
         assert_eq!(unavailable(unlocked.unlock().await).outcome(), Outcome::Unknown);
         assert!(["unlocked", "dropped"].iter().all(|name| way.scene.holds(name).len() == 1));

@@ -73,6 +73,7 @@ pub(crate) struct NextWaiter<'a, W> {
 }
 
 /// What a request says of this client's entry in a queue that Redis keeps.
+#[derive(Debug)]
 pub(super) struct Brought {
     /// The waiter for which it stands, and since when that waits.
     pub(super) waiter: Ticket,

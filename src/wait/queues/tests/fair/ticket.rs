@@ -71,8 +71,7 @@ fn what_brings_an_entry_after_none_has_a_higher_ticket() {
     let (_, before) = world.brings(false).expect("an entry");
     world.now += ms(1_000);
     let names = world.names.clone();
-    let none =
-        world.at().bring_entry(&names, false, None).err().expect("its request takes too long");
+    let none = world.at().bring_entry(&names, false, None).expect_err("its request takes too long");
     world.refused(only, HOUR);
     let (_, after) = world.brings(false).expect("an entry");
     assert!(before <= none && none < after, "{before}, {none}, {after}");
@@ -84,7 +83,7 @@ fn an_entry_has_a_higher_ticket_if_another_writer_is_the_first() {
     world.join_only(1);
     let names = world.names.clone();
     let tickets = [None, Some(7), Some(7), Some(9), None]
-        .map(|writer| world.at().bring_entry(&names, false, writer).ok().expect("an entry").ticket);
+        .map(|writer| world.at().bring_entry(&names, false, writer).expect("an entry").ticket);
     assert!(tickets.is_sorted() && tickets[1] == tickets[2], "{tickets:?}");
     let mut all = tickets.to_vec();
     all.dedup();

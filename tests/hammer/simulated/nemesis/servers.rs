@@ -173,7 +173,10 @@ pub(super) fn lose_writes<'a>(world: &'a World<'_>, mut of: Details) -> Inflicte
 pub(super) fn have_two<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
     async move {
         let _down = world.take_down()?;
-        Some(reverting(world, world.servers.have_two(&mut of.rng, of.time).await?))
+        let done = world.servers.have_two(&mut of.rng, of.time).await?;
+        // What it answered last is on its way.
+        let t1 = now() + world.plan.bounds().round_trip;
+        Some(reverting(world, Fault { t1, ..done }))
     }
     .boxed_local()
 }

@@ -181,9 +181,9 @@ impl Servers {
         set(true);
         self.network.follow(new, Some(old));
         let taken_over = match dies {
-            Some(time) => self.die(succession, time).await,
+            Some(time) => self.die(succession, time, rng).await,
             None => {
-                self.take_over(succession);
+                self.take_over(succession, rng).await;
                 self.follow(succession);
                 now()
             }
@@ -204,7 +204,7 @@ impl Servers {
         sleep(deaf).await;
         let offset = |server: usize| self.network.at(servers[server], |server, _| server.offset());
         let is_lossy = offset(succession.old) != offset(succession.new);
-        let taken_over = self.die(succession, time).await;
+        let taken_over = self.die(succession, time, rng).await;
         let what = format!("{succession}, after {deaf:?}");
         Some(Fault { t0, t1: taken_over, ..Fault::done(what, is_lossy)? })
     }
@@ -214,21 +214,18 @@ impl Servers {
     pub(crate) async fn have_two(&self, rng: &mut Rng, time: Duration) -> Option<Fault> {
         let succession = self.pick_succession(rng)?;
         let t0 = now().saturating_sub(LAG);
-        match &self.kind {
-            Kind::Cluster(cluster) => cluster.take_over_unheard(succession.new),
-            _ => self.take_over(succession),
-        }
+        self.take_over(succession, rng).await;
         sleep(time).await;
         self.follow(succession);
         Some(Fault { t0, ..Fault::done(succession.to_string(), true)? })
     }
 
     /// Returns when the other one has taken its place.
-    async fn die(&self, succession: Succession, time: Duration) -> u64 {
+    async fn die(&self, succession: Succession, time: Duration, rng: &mut Rng) -> u64 {
         let old = self.with_data()[succession.old];
         self.network.kill(old);
         sleep(time / 2).await;
-        self.take_over(succession);
+        self.take_over(succession, rng).await;
         let taken_over = now();
         sleep(time / 2).await;
         self.network.start(old, |server, now| server.start(now));
@@ -236,11 +233,27 @@ impl Servers {
         taken_over
     }
 
-    fn take_over(&self, Succession { new, .. }: Succession) {
-        match &self.kind {
-            Kind::One(_) => {}
-            Kind::Sentinels(group) => group.fail_over(new),
-            Kind::Cluster(cluster) => cluster.take_over(new),
+    /// The other one has its place, and all hear that but the old one: one after the other.
+    async fn take_over(&self, Succession { old, new }: Succession, rng: &mut Rng) {
+        let mut hear: Vec<usize> = match &self.kind {
+            Kind::One(_) => Vec::new(),
+            Kind::Sentinels(group) => {
+                group.promote(new);
+                (0..group.sentinels.len()).collect()
+            }
+            Kind::Cluster(cluster) => {
+                cluster.promote(new);
+                (0..cluster.nodes.len()).filter(|node| ![old, new].contains(node)).collect()
+            }
+        };
+        rng.shuffle(&mut hear);
+        for one in hear {
+            sleep(ms(rng.u64(..100))).await;
+            match &self.kind {
+                Kind::One(_) => {}
+                Kind::Sentinels(group) => group.repeat(one),
+                Kind::Cluster(cluster) => cluster.hears(one),
+            }
         }
     }
 

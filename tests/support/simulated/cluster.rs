@@ -63,21 +63,18 @@ impl Cluster {
 
     /// All nodes have the same view.
     fn agrees(&self) {
-        self.agrees_without(None);
+        (0..self.nodes.len()).for_each(|node| self.hears(node));
     }
 
-    /// All nodes but one have the same view.
-    fn agrees_without(&self, deaf: Option<usize>) {
-        let hears = |(number, _): &(usize, &ServerNumber)| Some(*number) != deaf;
-        for (number, node) in self.nodes.iter().enumerate().filter(hears) {
-            let (me, nodes) = (id(number), self.view.borrow().clone());
-            let mut view = ClusterView { me, nodes, ..ClusterView::default() };
-            if let Some((slot, from, to)) = self.moves.get() {
-                view.migrating.extend((from == number).then(|| (slot, id(to))));
-                view.importing.extend((to == number).then(|| (slot, id(from))));
-            }
-            self.network.at(*node, |node, _| node.see(view));
+    /// That node has the newest view.
+    pub(crate) fn hears(&self, node: usize) {
+        let (me, nodes) = (id(node), self.view.borrow().clone());
+        let mut view = ClusterView { me, nodes, ..ClusterView::default() };
+        if let Some((slot, from, to)) = self.moves.get() {
+            view.migrating.extend((from == node).then(|| (slot, id(to))));
+            view.importing.extend((to == node).then(|| (slot, id(from))));
         }
+        self.network.at(self.nodes[node], |node, _| node.see(view));
     }
 
     pub(crate) fn kill(&self, node: usize) {
@@ -125,7 +122,8 @@ impl Cluster {
     /// The same, of which the master hears nothing.
     pub(crate) fn take_over_unheard(&self, replica: usize) {
         self.replace(replica);
-        self.agrees_without(Some(Self::other(replica)));
+        let others = (0..self.nodes.len()).filter(|node| *node != Self::other(replica));
+        others.for_each(|node| self.hears(node));
     }
 
     /// A node whose place was taken follows the one that took it.
@@ -133,6 +131,12 @@ impl Cluster {
         self.view.borrow_mut()[node].has_failed = false;
         self.follow(node, Some(Self::other(node)));
         self.agrees();
+    }
+
+    /// The same, of which no other node has heard yet.
+    pub(crate) fn promote(&self, replica: usize) {
+        self.replace(replica);
+        self.hears(replica);
     }
 
     fn replace(&self, replica: usize) {

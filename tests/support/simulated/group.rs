@@ -65,13 +65,16 @@ impl Group {
     }
 
     pub(crate) fn tell_of_epoch(&self, primary: usize, epoch: u64) {
-        let (host, port) = self.address(primary);
         self.primary.set(primary);
         self.epoch.set(epoch);
-        let master = Master { name: MASTER.into(), host, port, epoch };
-        for sentinel in &self.sentinels {
-            self.network.at(*sentinel, |sentinel, _| sentinel.know(master.clone()));
-        }
+        (0..self.sentinels.len()).for_each(|sentinel| self.repeat(sentinel));
+    }
+
+    /// That Sentinel hears what there is to tell.
+    pub(crate) fn repeat(&self, sentinel: usize) {
+        let (host, port) = self.address(self.primary());
+        let master = Master { name: MASTER.into(), host, port, epoch: self.epoch.get() };
+        self.network.at(self.sentinels[sentinel], |sentinel, _| sentinel.know(master));
     }
 
     /// The one of which the Sentinels were told last.
@@ -86,10 +89,17 @@ impl Group {
     /// A replica becomes the primary, the other replica follows it, and the Sentinels say so. Nobody
     /// tells the old one.
     pub(crate) fn fail_over(&self, new: usize) {
+        self.promote(new);
+        self.tell_of_epoch(new, self.epoch.get());
+    }
+
+    /// The same, of which no Sentinel has heard yet.
+    pub(crate) fn promote(&self, new: usize) {
         self.follow(new, None);
         let others = (0..3).filter(|other| ![new, self.primary()].contains(other));
         others.for_each(|other| self.follow(other, Some(new)));
-        self.tell(new);
+        self.primary.set(new);
+        self.epoch.set(self.epoch.get() + 1);
     }
 
     /// An old primary follows the new one, and its clients have to connect again.

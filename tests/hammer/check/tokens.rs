@@ -63,9 +63,14 @@ fn asked<'a>(grants: &[&'a Acquire], history: &History) -> Vec<(u64, &'a Acquire
 }
 
 /// H3: a token belongs to one hold of one handle: it is not used again once that was confirmed to
-/// be over.
+/// be over. Of two primaries, the one does not know what the other draws.
 pub(crate) fn unique(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
+    let reversions: Vec<_> = history.reversions().collect();
+    let meanwhile = |all: [&Acquire; 2]| {
+        let between = |(t0, t1): &(u64, u64)| all.iter().all(|one| (*t0..=*t1).contains(&one.ret));
+        reversions.iter().any(between)
+    };
     for mut grants in by_key(history) {
         // A lock that was handed to a call is its handle's before the call returns, and others nest in it.
         grants.sort_by_key(|hold| hold.inv);
@@ -78,7 +83,7 @@ pub(crate) fn unique(history: &History) -> Vec<Violation> {
                 _ => NEVER,
             };
             let Some((before, until)) = seen.insert(token, (hold, over)) else { continue };
-            if before.handle != hold.handle || until < hold.inv {
+            if (before.handle != hold.handle || until < hold.inv) && !meanwhile([before, hold]) {
                 let what = format!(
                     "name {}: token {token} was given to {} and to {}",
                     hold.key,
@@ -149,6 +154,16 @@ pub(crate) mod trials {
     pub(crate) fn a_token_of_two_handles_is_not_unique() {
         let holds = vec![held(0, 10).with_token(5), held(1, 30).with_token(5)];
         assert_eq!(unique(&history(holds))[0].rule, "H3");
+    }
+
+    pub(crate) fn a_token_that_two_primaries_draw_is_theirs() {
+        let found = |t1: u64| {
+            let mut history = history(vec![held(0, 10).with_token(5), held(1, 30).with_token(5)]);
+            let (t0, t1) = (9 * MS, t1 * MS);
+            history.faults = vec![Fault { t0, t1, reverts: true, ..Fault::default() }];
+            unique(&history).len()
+        };
+        assert_eq!([found(40), found(29)], [0, 1]);
     }
 
     pub(crate) fn a_token_that_comes_again_is_not_unique() {

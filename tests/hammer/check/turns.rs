@@ -94,6 +94,8 @@ fn known_by(deleted: &Fault, taken: &[Taken<'_>], round_trip: u64) -> u64 {
     let leases = before().filter(|(call, _)| owners.contains(&call.owner));
     let ends = leases.map(|(call, to)| to.min(deleted.t1) + call.lease);
     let later = of_calls().filter(|(call, _)| call.is_granted() && deleted.t1 < call.began);
+    // A reader says nothing of another one whose release was forgotten.
+    let later = later.filter(|(call, _)| !(deleted.reverts && call.reads));
     let next = later.map(|(call, _)| call.ret).min().unwrap_or(NEVER);
     ends.max().unwrap_or(0).clamp(deleted.t1, next.max(deleted.t1))
 }
@@ -165,5 +167,19 @@ pub(crate) mod trials {
         assert_eq!([found(&handed_on(1), 2_900, true), found(&handed_on(2), 2_900, true)], [0, 1]);
         let next = [hold[0].clone(), held(2, 100).until(110, 110)];
         assert_eq!(found(&next, 2_900, true), 1, "somebody had it, and released it");
+    }
+
+    pub(crate) fn who_waits_to_write_waits_for_a_reader_whose_release_was_forgotten() {
+        let found = |reads: bool| {
+            let mut released = held(0, 10).until(20, 20);
+            released.lease = 3_000 * MS;
+            let next = Acquire { reads, ..held(2, 100).until(110, 110) };
+            let mut waiter = held(1, 2_900).until(2_905, 2_906);
+            waiter.inv = 0;
+            let mut history = history(vec![released, next, waiter]);
+            history.faults = vec![Fault { reverts: true, ..deleted(KEY, 15) }];
+            check(&history, &Calm::default()).len()
+        };
+        assert_eq!([found(true), found(false)], [0, 1]);
     }
 }

@@ -18,7 +18,7 @@
 -- ARGV[1]  the client
 -- ARGV[2]  how long its oldest waiter has waited, in microseconds; empty if none waits
 -- ARGV[3]  the ticket of its entry: a number that is higher each time the entry comes to stand for
---          others, or for some after none; if none waits, no lower one than all before
+--          another waiter, or for one after none; if none waits, no lower one than all before
 -- ARGV[4]  mode of the client: `grant` if it can be granted the lock, `notify` if it is notified
 --          and asks, `arriving` if it asks soon and is not subscribed yet. Of a read-write lock:
 --          `arriving`, or what its oldest waiter wants, `read` or `write`: it is notified and asks

@@ -41,6 +41,8 @@ struct LastRelease {
     names: Arc<Names>,
     at: Instant,
     server: ServerEpoch,
+    /// It was another one before, and nobody has asked this one yet.
+    has_moved: bool,
     /// The server's time of the last grant that Redis made by itself and that this client has released; zero if there
     /// was none.
     granted: u64,
@@ -59,6 +61,8 @@ impl ReleasedNames {
         let granted = granted.unwrap_or_default();
         let mut state = self.state.lock();
         if let Some(last) = state.names.get_mut(names.key()) {
+            // The other one may know the release before, and not this one.
+            last.has_moved |= last.server != server;
             (last.at, last.server) = (now, server);
             last.granted = last.granted.max(granted);
             // To release a fair lock again is to tell the client whose turn it is.
@@ -75,7 +79,8 @@ impl ReleasedNames {
             state.swept = Some(now);
         }
         if state.names.len() < MAX_NAMES {
-            let last = LastRelease { names: names.clone(), at: now, server, granted };
+            let last =
+                LastRelease { names: names.clone(), at: now, server, has_moved: false, granted };
             state.names.insert(names.key().into(), last);
         }
     }
@@ -97,7 +102,8 @@ impl ReleasedNames {
         state.names.retain(|_, last| now < last.at + REMEMBERED_FOR);
         for (key, last) in &mut state.names {
             let server = server_of(key);
-            if std::mem::replace(&mut last.server, server) != server {
+            let has_moved = std::mem::take(&mut last.has_moved);
+            if std::mem::replace(&mut last.server, server) != server || has_moved {
                 moved.push(last.names.clone());
             }
         }
@@ -132,6 +138,18 @@ mod tests {
         assert_eq!(keys(released.moved(|_| old, now)), ["a", "b"]);
         let later = now + REMEMBERED_FOR;
         assert_eq!(keys(released.moved(|_| new, later)), [""; 0], "forgotten after a while");
+    }
+
+    /// A reader comes and goes beside one that the new server counts still.
+    #[test]
+    fn w26_a_name_whose_server_has_changed_is_looked_at_though_it_was_released_there_since() {
+        let (released, now) = (ReleasedNames::default(), clock::now());
+        let [old, new] = [ServerEpoch::numbered(1), ServerEpoch::numbered(2)];
+        released.note(&names("a"), None, old, now);
+        released.note(&names("a"), None, new, now);
+        assert_eq!(keys(released.moved(|_| new, now)), ["a"]);
+        released.note(&names("a"), None, new, now);
+        assert_eq!(keys(released.moved(|_| new, now)), [""; 0]);
     }
 
     #[test]

@@ -42,8 +42,7 @@ impl Waiters {
         let none = QueueEntry::none(config.fair_grace);
         let tokens = self.tokens_wanted(names);
         let mut queues = self.queues.lock();
-        let writer = queues.at(clock::now()).first_writer(names);
-        match queues.bring_entry(names, behind, writer.map(|(writer, _)| writer)) {
+        match queues.at(clock::now()).bring_entry(names, behind) {
             Ok(Brought { waiter, since, ticket }) => {
                 let is_subscribed = queues.subscriptions.is_live(names.channel());
                 let mode = match queues.get(names).and_then(|queue| queue.waiter(waiter)) {
@@ -52,7 +51,7 @@ impl Waiters {
                         TurnMode::of(is_subscribed, config.takes_grants() && !names.is_read_write())
                     }
                 };
-                let writer = writer.map(|(_, since)| since);
+                let writer = queues.first_writer(names).map(|(_, since)| since);
                 let entry = QueueEntry { since: Some(since), ticket, mode, tokens, writer, ..none };
                 (Some(waiter), entry)
             }

@@ -18,22 +18,13 @@ use super::change::Ticket;
 /// have been handed to it. A release says how old it is.
 const ASK_DELAY_WHILE_HELD: Duration = Duration::from_millis(10);
 
-/// The waiters of this client that an entry tells of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct StandsFor {
-    /// The oldest one.
-    pub(super) waiter: Ticket,
-    /// The oldest one that wants to write a read-write lock.
-    pub(super) writer: Option<Ticket>,
-}
-
 /// An entry, as far as this client knows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct OwnEntry {
     /// A request that takes an entry has been sent since the last grant.
     taken: bool,
-    /// For whom a request has brought it last, and the ticket that it has as long as it stands for these.
-    brought: Option<(StandsFor, Ticket)>,
+    /// For which waiter a request has brought it last, and the ticket that it has as long as it stands for that one.
+    brought: Option<(Ticket, Ticket)>,
     /// The next grant leaves the entry there: that of a reader, before a writer of this client.
     stays: bool,
     /// Which waiters other clients had when this one had the lock last.
@@ -62,12 +53,12 @@ impl OwnEntry {
         std::mem::replace(&mut self.taken, taken)
     }
 
-    /// A request brings it for those. Returns its ticket: `new`, which is higher than all before, unless it has stood
-    /// for them already. The ticket of the waiter would not do: the lock may be about to go to the oldest one,
+    /// A request brings it for `waiter`. Returns its ticket: `new`, which is higher than all before, unless it has stood
+    /// for that one already. The ticket of the waiter would not do: the lock may be about to go to the oldest one,
     /// so that the entry is that of the one behind, and then another client has its turn, and the older one waits on.
-    pub(super) fn bring(&mut self, whom: StandsFor, new: Ticket) -> Ticket {
-        let known = self.brought.filter(|(before, _)| *before == whom);
-        self.brought.insert(known.unwrap_or((whom, new))).1
+    pub(super) fn bring(&mut self, waiter: Ticket, new: Ticket) -> Ticket {
+        let known = self.brought.filter(|(before, _)| *before == waiter);
+        self.brought.insert(known.unwrap_or((waiter, new))).1
     }
 
     /// A request says that no waiter waits. What brings the entry after that has a higher ticket.
@@ -77,7 +68,7 @@ impl OwnEntry {
 
     /// The waiter for which a request has brought it last, and its ticket.
     pub(super) fn brought(self) -> Option<(Ticket, Ticket)> {
-        self.brought.map(|(whom, ticket)| (whom.waiter, ticket))
+        self.brought
     }
 
     /// Redis has granted the lock to a reader, and the entry stands for a writer from then on, or is gone.

@@ -152,8 +152,10 @@ impl<W> WaitQueue<W> {
         let was_passed = self.position(ticket).is_ok_and(|at| self.is_passed(&self.calls[at], now));
         let again_at = self.record_answer(ticket, cx);
         let due = self.order.record_refusal(remaining, now);
-        // Redis may have taken its request for late, and so its entry is not that of the head.
-        let due = if was_passed && self.order.is_queue_of_redis() { now } else { due };
+        // Redis may have taken its request for late, and so the entry is not that of this one.
+        let is_its_own = self.order.brought().is_some_and(|(waiter, _)| waiter == ticket);
+        let asks = was_passed && !is_its_own && self.order.is_queue_of_redis();
+        let due = if asks { now } else { due };
         if self.is_head(ticket, now) {
             self.due = again_at.into_iter().fold(due, Instant::min);
         }

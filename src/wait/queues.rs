@@ -14,7 +14,7 @@ use crate::sweep::Sweep;
 use super::change::{
     Brought, Context, Effects, Holder, Moment, NextWaiter, QueueLimits, Stay, Ticket, WaitStep,
 };
-use super::entry::{AnswerDelay, OwnEntry, StandsFor};
+use super::entry::{AnswerDelay, OwnEntry};
 use super::order::Order;
 use super::queue::WaitQueue;
 use super::reach::Reached;
@@ -257,13 +257,8 @@ impl<W> Queues<W> {
     }
 
     /// A request brings the entry of this client to Redis: that of its oldest waiter, or of the one `behind` it.
-    /// `writer` is the first one that wants to write. Returns whose it is, or a ticket that no later entry has.
-    pub(super) fn bring_entry(
-        &mut self,
-        names: &Names,
-        behind: bool,
-        writer: Option<Ticket>,
-    ) -> Result<Brought, Ticket> {
+    /// Returns whose it is, or a ticket that no later entry has.
+    pub(super) fn bring_entry(&mut self, names: &Names, behind: bool) -> Result<Brought, Ticket> {
         if self.closed {
             // It would outlive its waiters. One that is there is given up.
             return Err(self.last_ticket);
@@ -280,7 +275,7 @@ impl<W> Queues<W> {
                 own.bring_none();
                 return None;
             };
-            Some(Brought { waiter, since, ticket: own.bring(StandsFor { waiter, writer }, new) })
+            Some(Brought { waiter, since, ticket: own.bring(waiter, new) })
         });
         let brought = brought.flatten().ok_or(self.last_ticket)?;
         self.last_ticket = self.last_ticket.max(brought.ticket);

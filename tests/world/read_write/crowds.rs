@@ -392,35 +392,6 @@ async fn a_reader_waits_for_a_writer_that_stands_behind_a_reader_of_its_client()
     }
 }
 
-/// A client has two writers behind a reader. A reader of another client came after the first one, which gives up, and before
-/// the second.
-#[tokio::test(start_paused = true)]
-async fn a_reader_does_not_wait_for_a_writer_that_came_later_behind_one_that_has_given_up() {
-    for each_way in [1, 50].map(ms) {
-        let redis = redis_at(each_way);
-        let [holder, one, other] = [redis.client(), redis.client(), redis.client()];
-        let holder = writes(&holder).await.unwrap();
-        let apart = each_way * 20;
-        let reader = reads(&one);
-        sleep(apart).await;
-        let gives_up = writes(&one);
-        sleep(apart).await;
-        let other = reads(&other);
-        sleep(apart).await;
-        let writer = writes(&one);
-        sleep(apart).await;
-        gives_up.abort();
-        sleep(apart).await;
-        holder.unlock().await.unwrap();
-        let reader = reader.await.unwrap();
-        let other = timeout(each_way * 2 + ms(2), other).await.expect("beside the other").unwrap();
-        assert!(!writer.is_finished());
-        reader.unlock().await.unwrap();
-        other.unlock().await.unwrap();
-        writer.await.unwrap().unlock().await.unwrap();
-    }
-}
-
 /// The writer that gives up was all that kept the reader of another client out, and others read.
 #[tokio::test(start_paused = true)]
 async fn readers_of_all_clients_come_in_when_the_writer_before_them_gives_up() {

@@ -97,7 +97,7 @@ impl World {
 
     fn brings(&mut self, behind: bool) -> Option<(Ticket, Ticket)> {
         let names = self.names.clone();
-        let brought = self.at().bring_entry(&names, behind, None).ok();
+        let brought = self.at().bring_entry(&names, behind).ok();
         brought.map(|brought| (brought.waiter, brought.ticket))
     }
 
@@ -209,6 +209,17 @@ fn a_first_request_that_takes_longer_than_the_grace_is_not_waited_for() {
     world.refused(first, HOUR);
     assert_eq!(world.oldest(), Some(first));
     assert!(world.asks(first));
+    world.refused(first, HOUR);
+    assert!(!world.asks(first));
+}
+
+#[test]
+fn a_first_request_that_takes_long_and_is_passed_by_none_is_not_sent_twice() {
+    let mut world = World::new();
+    let first = world.join_only(1);
+    assert!(world.asks(first));
+    assert_eq!(world.oldest(), Some(first));
+    world.now += ms(1_500);
     world.refused(first, HOUR);
     assert!(!world.asks(first));
 }

@@ -71,21 +71,8 @@ fn what_brings_an_entry_after_none_has_a_higher_ticket() {
     let (_, before) = world.brings(false).expect("an entry");
     world.now += ms(1_000);
     let names = world.names.clone();
-    let none = world.at().bring_entry(&names, false, None).expect_err("its request takes too long");
+    let none = world.at().bring_entry(&names, false).expect_err("its request takes too long");
     world.refused(only, HOUR);
     let (_, after) = world.brings(false).expect("an entry");
     assert!(before <= none && none < after, "{before}, {none}, {after}");
-}
-
-#[test]
-fn an_entry_has_a_higher_ticket_if_another_writer_is_the_first() {
-    let mut world = World::new();
-    world.join_only(1);
-    let names = world.names.clone();
-    let tickets = [None, Some(7), Some(7), Some(9), None]
-        .map(|writer| world.at().bring_entry(&names, false, writer).expect("an entry").ticket);
-    assert!(tickets.is_sorted() && tickets[1] == tickets[2], "{tickets:?}");
-    let mut all = tickets.to_vec();
-    all.dedup();
-    assert_eq!(all.len(), 4, "{tickets:?}");
 }

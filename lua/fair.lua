@@ -86,7 +86,7 @@ end
 -- that.
 -- `wrote` is how long the oldest waiter of the client has waited that wants to write: nil if the
 -- lock is no read-write lock, empty if none does. It may be younger than the oldest waiter of all.
--- While that is the same, an older time stays, as that of the entry does.
+-- For the same ticket an older time stays, as that of the entry does.
 -- When Redis's memory is full, a client that has no entry gets none until it asks again. One
 -- that has an entry keeps it: the PEXPIRE is allowed then, and after it what follows.
 -- Why atomic: an entry without its term would be that of a dead client.

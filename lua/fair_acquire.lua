@@ -36,8 +36,8 @@
 -- The entry is written before the script finds out whose turn it is: the asking waiter may
 -- be younger than the one that had the entry.
 -- When Redis's memory is full, a client that has an entry has the lock when it is its turn.
--- The owner that has the lock already has sent this twice. Meanwhile the client may have
--- another waiter, with a higher ticket: its entry stays.
+-- The owner that has the lock already has sent this twice. By then the entry of the client may
+-- stand for another waiter, with a higher ticket: it stays.
 -- The entry goes before the lock comes: what is not permitted leaves no hold.
 -- A message has the next client ask after the grace. Another one says if the lease ends before that.
 -- Why atomic: between "it is my turn" and "it is mine" no other owner may come in, and

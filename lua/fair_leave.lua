@@ -11,7 +11,7 @@
 -- If the client was the first in the queue of a lock that is held, the next one asks: it learns that
 -- it is the first, and that the holder may not tell it when it releases the lock.
 -- Sent twice it finds no entry the second time, and the next client is notified once. If
--- another waiter has come meanwhile, its ticket is higher, and its entry stays.
+-- the entry stands for another waiter by then, its ticket is higher, and it stays.
 -- The first write is a HDEL because Redis allows that when its memory is full, and after it
 -- lets the script finish.
 -- Why atomic: if the turn of the client came between two steps, no other client would be

@@ -10,18 +10,21 @@
 --                      the lock, `read` or `write`, and the owners of ARGV[2]
 --          -WRONGTYPE  the key is a hash, but not a read-write lock
 --
--- Of more fields than 1,000 a random 1,000 are looked at: all clients ask in the same moment, when a
--- replica has taken over.
+-- Of more fields than 1,000 the script looks at a random 1,000: when a replica has taken over, all
+-- clients ask in the same moment.
 -- Why atomic: the parts of the answer are about the same holders.
 
 local mode, holder, failed = mode_of(KEYS[1])
 if not mode then
   return failed or nil
 end
-local own = ARGV[2] and {}
-for _, field in ipairs(own and redis.call('HRANDFIELD', KEYS[1], 1000) or {}) do
-  if string.find(field, ARGV[2] .. ':', 1, true) == 1 then
-    own[#own + 1] = field
+local own
+if ARGV[2] then
+  own = {}
+  for _, field in ipairs(redis.call('HRANDFIELD', KEYS[1], 1000)) do
+    if string.find(field, ARGV[2] .. ':', 1, true) == 1 then
+      own[#own + 1] = field
+    end
   end
 end
 return {redis.call('PTTL', KEYS[1]), redis.call('HGET', KEYS[1], ARGV[1]) or 0, holder, mode, own}

@@ -41,7 +41,7 @@ struct LastRelease {
     names: Arc<Names>,
     at: Instant,
     server: ServerEpoch,
-    /// It was another one before, and nobody has asked this one yet.
+    /// The server was another one before, and this client has yet to ask the new one.
     has_moved: bool,
     /// The server's time of the last grant that Redis made by itself and that this client has released; zero if there
     /// was none.
@@ -61,7 +61,7 @@ impl ReleasedNames {
         let granted = granted.unwrap_or_default();
         let mut state = self.state.lock();
         if let Some(last) = state.names.get_mut(names.key()) {
-            // The other one may know the release before, and not this one.
+            // The new one may have missed the release before this one.
             last.has_moved |= last.server != server;
             (last.at, last.server) = (now, server);
             last.granted = last.granted.max(granted);

@@ -14,7 +14,7 @@ pub(super) fn park_for(remaining: Option<Duration>) -> Duration {
     remaining.map_or(LONGEST_PARK, |lease| LONGEST_PARK.min(lease + Duration::from_millis(1)))
 }
 
-/// A waiter's position: lower came earlier.
+/// A waiter's position: lower came earlier. An entry in a queue that Redis keeps has a number of the same count.
 pub(crate) type Ticket = u64;
 
 /// What a change of the queues causes, outside of their mutex.

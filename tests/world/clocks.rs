@@ -41,7 +41,7 @@ fn s23_a_clock_that_jumps_back_keeps_nobody_from_releasing_or_getting_the_lock()
         sleep(2 * lease).await;
         assert!(!outer.is_lost() && outer.remaining() <= lease);
         assert!(way.scene.pttl(NAME) > hour - 5_000);
-        // Whoever asks now is told of an hour, and does not wait longer than he wants.
+        // A call that asks now hears of an hour, and waits no longer than it wants.
         let (late, begun) = (way.other.lock(NAME), Instant::now());
         assert!(late.try_lock(ms(100), MINUTE).await.expect("an answer").is_none());
         assert!(begun.elapsed() <= ms(100) + 4 * AWAY);

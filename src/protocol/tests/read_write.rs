@@ -120,7 +120,7 @@ enum Reply {
 struct Says {
     client: usize,
     came: Option<Came>,
-    /// Of the last waiter that has left, if none is there.
+    /// If no waiter is there, no lower one than all before.
     ticket: u64,
 }
 

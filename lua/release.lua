@@ -9,7 +9,7 @@
 --          +GONE   the owner holds nothing here; nothing was written
 --          +TAKEN  the same, and another owner has the lock
 --
--- Where holds stay, prolong lowers the count.
+-- Where holds stay, update lowers the count.
 -- The first write is a DEL because Redis allows that when its memory is full; HSET in
 -- its place would keep a lock until its lease ended.
 -- ARGV[3] is called protected: without permission to publish, the release has

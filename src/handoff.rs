@@ -8,7 +8,7 @@
 //! 1. **The client has the name all the while.** A hand-off starts from a possession that is valid, and
 //!    the new hold is valid no longer than that (see [`crate::possession`]). If Redis finds the name gone,
 //!    the holder loses it.
-//! 2. **One request at a time, for all that has come.** The client's thread [settles](Handoffs::settle) a
+//! 2. **One request at a time, for all that has come.** The client's thread [updates](Handoffs::update_redis) Redis about a
 //!    possession: it sends what its state is then. A request that was not answered is sent again, behind
 //!    the first one and as the state is by then.
 //! 3. No new holder waits for that. Only the `unlock` of the one before does.
@@ -24,8 +24,8 @@ use crate::config::Config;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::events::Events;
 use crate::loss::Losses;
-use crate::possession::{AcquiredHold, Confirm, FoundBy, Permit, Possession, Possessions, Prolong};
-use crate::protocol::{Call, Prolonged, Terms};
+use crate::possession::{AcquiredHold, Confirm, FoundBy, Permit, Possession, Possessions, Update};
+use crate::protocol::{Call, Terms, Updated};
 use crate::released::ReleasedNames;
 use crate::transport::Router;
 use crate::wait::{Waiter, Waiters};
@@ -65,8 +65,8 @@ impl Default for Tries {
 
 /// What is left to do after a lock was handed off.
 pub(crate) struct HandedOff {
-    /// The client's thread has to [settle](Handoffs::settle) the possession.
-    pub(crate) settle: bool,
+    /// The client's thread has to [update Redis](Handoffs::update_redis).
+    pub(crate) needs_update: bool,
     /// The waiter, which has its hold in its grant slot.
     pub(crate) waiter: Arc<Waiter>,
     /// The hold, if the waiter has left: the caller must give it back.
@@ -114,7 +114,7 @@ impl Handoffs {
         }
         let longest = self.config.command_timeout.saturating_add(LONGEST_PAUSE);
         let turn = streak.is_within(self.config.fair_turn, now);
-        let (waiter, (granted, settle, gap), effects) =
+        let (waiter, (granted, needs_update, gap), effects) =
             self.waiters.take_next(names, turn, longest, left, now, |waiter| {
                 if waiter.handle.kind.is_shared() {
                     // A writer has the lock: Redis has to hear that readers come.
@@ -125,13 +125,13 @@ impl Handoffs {
                 let handed = possession.hand_off(to, has_permit, confirm, &self.config, now)?;
                 waiter.handle.enter(possession);
                 let granted = AcquiredHold::new(possession.clone(), handed.hold, waiter.requested);
-                Some((granted, handed.settle, handed.gap))
+                Some((granted, handed.needs_update, handed.gap))
             })?;
         possession.announce_end(gap);
         // The new holder is woken last: what is woken last runs first on this worker.
         self.waiters.run(effects);
         let declined = waiter.hand(granted).err();
-        Some(HandedOff { settle, waiter, declined })
+        Some(HandedOff { needs_update, waiter, declined })
     }
 
     /// Whether it is the turn of other clients, so that this one has to release the lock.
@@ -147,22 +147,22 @@ impl Handoffs {
 
     /// Tells Redis what it has to hear of a possession, until that is all: false if the client gave up, or if a request of
     /// this found the possession gone.
-    pub(crate) async fn settle(&self, router: &Router, possession: &Arc<Possession>) -> bool {
+    pub(crate) async fn update_redis(&self, router: &Router, possession: &Arc<Possession>) -> bool {
         let mut tries = Tries::default();
         let mut call = Call::new(router, clock::now());
         self.gather(possession).await;
-        let permit = match possession.try_prolonging() {
+        let permit = match possession.try_updating() {
             Some(permit) => permit,
             None => possession.permit().await,
         };
-        let _prolonging = Prolonging::begin(possession, &permit);
+        let _updating = Updating::begin(possession, &permit);
         let heard = loop {
             self.renewal_ends(possession).await;
             let block = self.waiters.tokens_wanted(&possession.names);
             let asked = clock::now();
             let left = possession.holds.lock().left(asked);
-            let prolong = possession.holds.lock().prolong(&self.config, block, asked);
-            let Some(prolong) = prolong else {
+            let update = possession.holds.lock().next_update(&self.config, block, asked);
+            let Some(update) = update else {
                 if tries.in_doubt {
                     // Nothing goes behind it.
                     call.abandon();
@@ -174,20 +174,20 @@ impl Handoffs {
             };
             call.answer_timeout = self.answer_timeout(router, possession, left);
             call.deadline = asked + call.answer_timeout;
-            let told = match self.prolong(&mut call, possession, prolong).await {
-                Ok(Ok(prolonged)) => {
+            let told = match self.send_update(&mut call, possession, update).await {
+                Ok(Ok(updated)) => {
                     tries = Tries::default();
-                    self.prolonged(possession, prolong, prolonged, asked);
-                    Some(prolong.lease)
+                    self.record_update(possession, update, updated, asked);
+                    Some(update.lease)
                 }
                 Ok(Err((loss, repeated))) => {
                     let tried_before = tries.end.is_some();
-                    self.found_gone(possession, prolong, loss, repeated, tried_before);
+                    self.found_gone(possession, update, loss, repeated, tried_before);
                     break false;
                 }
                 Err(error) => {
                     let next =
-                        self.not_heard(&mut tries, &mut call, possession, prolong, asked, &error);
+                        self.not_heard(&mut tries, &mut call, possession, update, asked, &error);
                     let Some(pause) = next else { break false };
                     clock::sleep(pause).await;
                     None
@@ -207,7 +207,7 @@ impl Handoffs {
         tries: &mut Tries,
         call: &mut Call<'_>,
         possession: &Possession,
-        prolong: Prolong,
+        update: Update,
         asked: Instant,
         error: &Error,
     ) -> Option<Duration> {
@@ -220,18 +220,18 @@ impl Handoffs {
             holds.stop_requests_in_gap();
         }
         tries.in_doubt = error.outcome() != Outcome::NotExecuted && !error.is_reply();
-        let (since, many) = *tries.unanswered.get_or_insert((asked, prolong.confirms));
+        let (since, many) = *tries.unanswered.get_or_insert((asked, update.confirms));
         let is_unavailable = error.kind() == ErrorKind::Unavailable;
         // Otherwise the next try may still answer these callers in time.
         if call.answer_timeout == timeout || !is_unavailable || now >= since + timeout {
             tries.unanswered = None;
             self.record_failure(possession, many, error);
         }
-        let longest = prolong.lease.saturating_add(timeout);
+        let longest = update.lease.saturating_add(timeout);
         if now >= *tries.end.get_or_insert_with(|| now + longest) {
             // Nothing goes behind the last try, which may be under way. Callers that came since hear that, too.
             call.abandon();
-            possession.holds.lock().gives_settling_up();
+            possession.holds.lock().gives_update_up();
             self.record_failure(possession, usize::MAX, error);
             return None;
         }
@@ -261,37 +261,37 @@ impl Handoffs {
     }
 
     /// Sends one request about a possession.
-    pub(crate) async fn prolong(
+    pub(crate) async fn send_update(
         &self,
         call: &mut Call<'_>,
         possession: &Possession,
-        prolong: Prolong,
-    ) -> Result<Result<Prolonged, (Loss, bool)>, Error> {
+        update: Update,
+    ) -> Result<Result<Updated, (Loss, bool)>, Error> {
         let names = &possession.names;
         let server = call.router.movable_server_of(names.key());
         // Not if this client is about to unsubscribe: then a listener is another client. One whose last waiter leaves
         // unsubscribes on another connection, maybe before this. A message to this client has its head ask once.
-        let listens = !prolong.retains() && self.waiters.stays_subscribed(names);
-        let entry = self.queue_entry(names, prolong.is_ahead());
+        let listens = !update.retains() && self.waiters.stays_subscribed(names);
+        let entry = self.queue_entry(names, update.is_ahead());
         let sent = clock::now();
-        let Prolong { count, lease, tokens, .. } = prolong;
+        let Update { count, lease, tokens, .. } = update;
         let terms = Terms { count, lease, tokens };
-        let answer = call.prolong(names, &possession.id(), terms, listens, (entry, None)).await;
+        let answer = call.update(names, &possession.id(), terms, listens, (entry, None)).await;
         self.note_release(possession, server, call.router);
         let answer = answer?;
         self.round_trip.ended(sent);
-        if let Ok(prolonged) = &answer {
-            self.waiters.record_foreign(names, prolonged.foreign);
+        if let Ok(updated) = &answer {
+            self.waiters.record_foreign(names, updated.foreign);
         }
         Ok(answer)
     }
 
     /// Redis has heard of the holder.
-    pub(crate) fn prolonged(
+    pub(crate) fn record_update(
         &self,
         possession: &Arc<Possession>,
-        prolong: Prolong,
-        Prolonged { tokens, listening, .. }: Prolonged,
+        update: Update,
+        Updated { tokens, listening, .. }: Updated,
         asked: Instant,
     ) {
         let ourselves = u64::from(self.waiters.is_subscribed(&possession.names));
@@ -304,7 +304,7 @@ impl Handoffs {
                 // The last holder has no time for another answer.
                 holds.stop_requests_in_gap();
             }
-            holds.prolonged(prolong, tokens, others, asked, clock::now())
+            holds.record_update(update, tokens, others, asked, clock::now())
         };
         for confirm in confirms {
             let _ = confirm.send(Ok(true));
@@ -315,7 +315,7 @@ impl Handoffs {
     fn found_gone(
         &self,
         possession: &Possession,
-        prolong: Prolong,
+        update: Update,
         loss: Loss,
         repeated: bool,
         failed: bool,
@@ -325,7 +325,7 @@ impl Handoffs {
         }
         if repeated || failed {
             // It may have been there when the first request came, and have ended since.
-            self.record_failure(possession, prolong.confirms, &gone_when_asked_again());
+            self.record_failure(possession, update.confirms, &gone_when_asked_again());
         }
         self.losses.found_gone(possession, FoundBy::HandOff, loss);
     }
@@ -347,18 +347,18 @@ pub(crate) fn gone_when_asked_again() -> Error {
 }
 
 /// While this is there, the permit of a possession is taken for a hand-off.
-struct Prolonging<'a>(&'a Possession);
+struct Updating<'a>(&'a Possession);
 
-impl<'a> Prolonging<'a> {
+impl<'a> Updating<'a> {
     fn begin(possession: &'a Possession, _: &Permit) -> Self {
-        possession.holds.lock().set_prolonging(true);
+        possession.holds.lock().set_updating(true);
         Self(possession)
     }
 }
 
-impl Drop for Prolonging<'_> {
+impl Drop for Updating<'_> {
     fn drop(&mut self) {
-        self.0.holds.lock().set_prolonging(false);
+        self.0.holds.lock().set_updating(false);
     }
 }
 

@@ -50,7 +50,7 @@ mod streak;
 pub(crate) use acquired_hold::AcquiredHold;
 use few::Few;
 pub(crate) use gap::{Crowd, LeftInGap};
-pub(crate) use handoff::{Confirm, MIN_HANDOFF_VALIDITY, Prolong, Recipient};
+pub(crate) use handoff::{Confirm, MIN_HANDOFF_VALIDITY, Recipient, Update};
 pub(crate) use id::Id;
 pub(crate) use joint::{Held, Joint, Part};
 pub(crate) use lose::FoundBy;

@@ -24,13 +24,13 @@ mod foreign;
 mod grant;
 mod inspect;
 mod names;
-mod prolong;
 mod read_write;
 mod replies;
 mod scripts;
 mod sight;
 mod survey;
 mod texts;
+mod update;
 pub(crate) use all::Wanted;
 pub(crate) use execution::{Execution, converted};
 use fair::token_key;
@@ -38,7 +38,6 @@ pub(crate) use fair::{QueueEntry, QueueNews, Refreshed, TurnMode};
 pub(crate) use foreign::OldestForeignWaiter;
 pub(crate) use grant::{Grant, ServerClock, TurnMessage};
 pub(crate) use names::Names;
-pub(crate) use prolong::Prolonged;
 pub(crate) use read_write::WRITER;
 pub(crate) use replies::{Mode, Renewed};
 use replies::{acquired, loss_of, renewed, unexpected};
@@ -46,6 +45,7 @@ pub(crate) use scripts::scripts;
 use scripts::{SCRIPTS, count_listeners, operation, publish};
 pub(crate) use sight::{SeenHolder, SeenWaiter, Sight};
 pub(crate) use survey::{Seen, Survey};
+pub(crate) use update::Updated;
 
 /// The reply to an acquire.
 #[derive(Debug, PartialEq, Eq)]
@@ -230,7 +230,7 @@ impl<'a> Call<'a> {
         (entry, beside): (Option<QueueEntry>, Option<&str>),
     ) -> Result<(Released, bool), Error> {
         if terms.count > 0 {
-            return Ok(match self.prolong(names, owner, terms, false, (entry, beside)).await? {
+            return Ok(match self.update(names, owner, terms, false, (entry, beside)).await? {
                 Ok(_) => (Released::CountLowered, false),
                 Err((loss, repeated)) => (Released::Nothing(loss), repeated),
             });

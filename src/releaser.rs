@@ -45,7 +45,7 @@ pub(crate) struct Releaser {
 pub(crate) enum Job {
     Release(BackgroundRelease),
     /// Tell Redis what it has to hear of a possession after hand-offs.
-    Settle(Arc<Possession>),
+    Update(Arc<Possession>),
     /// Give up the client's entry in the queue of that lock, because no waiter is left. The request goes behind the last
     /// request about that possession.
     LeaveQueue(Arc<Names>, Option<Arc<Possession>>),
@@ -152,9 +152,9 @@ impl Releaser {
     }
 
     /// Has the client's thread tell Redis of a possession, if it is not about to.
-    fn settle_if(&self, needed: bool, possession: &Arc<Possession>) {
+    fn update_if(&self, needed: bool, possession: &Arc<Possession>) {
         if needed {
-            self.enqueue(Job::Settle(possession.clone()));
+            self.enqueue(Job::Update(possession.clone()));
         }
     }
 
@@ -182,8 +182,8 @@ fn hand_off(
             then(Job::Release(BackgroundRelease::new(possession.clone(), None, lease)));
             return true;
         };
-        if handed_off.settle {
-            then(Job::Settle(possession.clone()));
+        if handed_off.needs_update {
+            then(Job::Update(possession.clone()));
         }
         let Some(granted) = handed_off.declined else { return true };
         possession.holds.lock().give_back(granted.hold);

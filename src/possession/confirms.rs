@@ -9,7 +9,7 @@ impl HoldState {
     pub(crate) fn confirms_to(&mut self, confirm: Confirm) -> bool {
         let handed = self.handed();
         handed.confirms.push(confirm);
-        !std::mem::replace(&mut handed.settling, true)
+        !std::mem::replace(&mut handed.update_queued, true)
     }
 
     /// How many callers wait for a confirmation.

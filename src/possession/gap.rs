@@ -56,8 +56,8 @@ pub(crate) struct LeftInGap {
     /// Redis has said that its hold was there to its end.
     pub(crate) confirmation: oneshot::Receiver<Result<bool, Error>>,
     pub(crate) ended: oneshot::Receiver<()>,
-    /// The client's thread has to settle the possession.
-    pub(crate) settle: bool,
+    /// The client's thread has to update Redis.
+    pub(crate) needs_update: bool,
 }
 
 /// The callers that take turns in a streak.
@@ -122,10 +122,10 @@ impl Possession {
             return None;
         }
         let (confirm, confirmation) = oneshot::channel();
-        let settle = holds.confirms_to(confirm);
+        let needs_update = holds.confirms_to(confirm);
         let ended = holds.wait_for_end_of_gap();
         self.registry.gaps.open(self);
-        Some(LeftInGap { confirmation, ended, settle })
+        Some(LeftInGap { confirmation, ended, needs_update })
     }
 
     /// Tells those that wait for it that the gap has ended, if there was one.
@@ -178,7 +178,7 @@ impl HoldState {
 
     /// Whether there is a gap, and the client's thread has nothing left to ask Redis in it.
     pub(crate) fn gap_needs_release(&self) -> bool {
-        self.handed.as_ref().is_some_and(|handed| handed.gap.is_some() && !handed.settling)
+        self.handed.as_ref().is_some_and(|handed| handed.gap.is_some() && !handed.update_queued)
     }
 
     /// If there is a gap, its release is next (invariant 2).

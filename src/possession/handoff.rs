@@ -47,15 +47,15 @@ pub(crate) struct Recipient {
 /// The hold that a hand-off has made for the recipient.
 pub(crate) struct PassedHold {
     pub(crate) hold: NewHold,
-    /// The client's thread has to settle the possession.
-    pub(crate) settle: bool,
+    /// The client's thread has to update Redis.
+    pub(crate) needs_update: bool,
     /// The gap that has ended with it.
     pub(crate) gap: Option<Gap>,
 }
 
 /// What Redis is to hear of a possession: its count and its lease from now on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Prolong {
+pub(crate) struct Update {
     pub(crate) count: u32,
     pub(crate) lease: Duration,
     pub(crate) tokens: u32,
@@ -69,7 +69,7 @@ pub(crate) struct Prolong {
     pub(crate) confirms: usize,
 }
 
-impl Prolong {
+impl Update {
     /// The key stays for that lease, with no handle inside.
     pub(crate) fn retaining(lease: Duration) -> Self {
         Self { count: 1, lease, retains: true, ..Self::default() }
@@ -109,12 +109,12 @@ pub(super) struct HandOffState {
     /// have yet to ask for that.
     pub(super) unconfirmed: Few<Arc<Validity>>,
     /// The client's thread is about to tell Redis what it has to hear.
-    pub(super) settling: bool,
+    pub(super) update_queued: bool,
     pub(super) gap: Option<Gap>,
     /// How many callers waited for a confirmation before the last answer.
     pub(super) crowd: usize,
     /// The client's thread has the permit of the possession for that.
-    prolonging: bool,
+    updating: bool,
 }
 
 /// A lease of which Redis has not heard.
@@ -143,7 +143,7 @@ impl Possession {
 
     /// Whether no request is under way but one of a hand-off, which does not mind another.
     pub(super) fn may_hand_off(&self, holds: &HoldState) -> bool {
-        !self.is_permit_taken() || holds.is_prolonging()
+        !self.is_permit_taken() || holds.is_updating()
     }
 }
 
@@ -173,8 +173,8 @@ impl HoldState {
     }
 
     /// Whether the request under way is one of a hand-off.
-    pub(super) fn is_prolonging(&self) -> bool {
-        self.handed.as_ref().is_some_and(|handed| handed.prolonging)
+    pub(super) fn is_updating(&self) -> bool {
+        self.handed.as_ref().is_some_and(|handed| handed.updating)
     }
 
     /// Redis granted the lock to this client in a message, with `tokens` if it is fenced. No handle is inside yet.
@@ -226,15 +226,15 @@ impl HoldState {
         handed.unwritten =
             changes.then_some(Unwritten { hold: hold.0, lease: requested, until: own });
         handed.confirms.extend(confirm);
-        let settle = !std::mem::replace(&mut handed.settling, true);
-        Some(PassedHold { hold, settle, gap: handed.gap.take() })
+        let needs_update = !std::mem::replace(&mut handed.update_queued, true);
+        Some(PassedHold { hold, needs_update, gap: handed.gap.take() })
     }
 
     /// Whether the client's thread has still to tell Redis of the lease of a live guard, or of the count.
     pub(crate) fn is_unwritten(&self) -> bool {
         let unwritten = self.unwritten_lease().is_some() || self.counted > self.live_count();
-        let settling = self.handed.as_ref().is_some_and(|handed| handed.settling);
-        unwritten && settling && !self.live.is_empty()
+        let update_queued = self.handed.as_ref().is_some_and(|handed| handed.update_queued);
+        unwritten && update_queued && !self.live.is_empty()
     }
 
     pub(super) fn unwritten_lease(&self) -> Option<Duration> {
@@ -255,9 +255,9 @@ impl HoldState {
     }
 
     /// The client's thread has the permit, or not any more.
-    pub(crate) fn set_prolonging(&mut self, prolonging: bool) {
+    pub(crate) fn set_updating(&mut self, updating: bool) {
         if let Some(handed) = &mut self.handed {
-            handed.prolonging = prolonging;
+            handed.updating = updating;
         }
     }
 
@@ -280,7 +280,12 @@ impl HoldState {
 
     /// What Redis has to hear now; `None` if there is nothing: then the next hand-off asks the client's thread
     /// again. `block` is how many tokens the client draws where its waiters need some.
-    pub(crate) fn prolong(&mut self, config: &Config, block: u32, now: Instant) -> Option<Prolong> {
+    pub(crate) fn next_update(
+        &mut self,
+        config: &Config,
+        block: u32,
+        now: Instant,
+    ) -> Option<Update> {
         let promised = self.promised(now, config.watchdog_timeout);
         let in_gap = self.lease_in_gap(config, now);
         let lease = promised.or(in_gap).filter(|_| !self.over);
@@ -296,7 +301,7 @@ impl HoldState {
             || tokens > 0
             || !handed.in_queue && handed.streak.is_some_and(|streak| streak.asks(config, now));
         let Some(lease) = lease.filter(|_| says) else {
-            handed.settling = false;
+            handed.update_queued = false;
             return None;
         };
         let hold = handed.unwritten.map(|unwritten| unwritten.hold);
@@ -304,12 +309,12 @@ impl HoldState {
         handed.entry_unsaid = false;
         self.shortens(lease, lease < config.watchdog_timeout, now);
         self.asks();
-        Some(Prolong { count, lease, tokens, hold, ahead: false, retains: false, confirms })
+        Some(Update { count, lease, tokens, hold, ahead: false, retains: false, confirms })
     }
 
     /// The client's thread has given up: the next hand-off asks it again.
-    pub(crate) fn gives_settling_up(&mut self) {
-        self.handed().settling = false;
+    pub(crate) fn gives_update_up(&mut self) {
+        self.handed().update_queued = false;
     }
 
     /// Whether that has to wait for a renewal, which would make a shorter lease longer again.
@@ -319,31 +324,31 @@ impl HoldState {
 
     /// Redis has heard of it, by a request that was sent after `asked`; `others` clients wait, and it drew
     /// `tokens`. Returns the callers for whom that is the confirmation.
-    pub(crate) fn prolonged(
+    pub(crate) fn record_update(
         &mut self,
-        prolong: Prolong,
+        update: Update,
         tokens: TokenBlock,
         others: u32,
         asked: Instant,
         now: Instant,
     ) -> Vec<Confirm> {
-        self.counted = self.counted.min(prolong.count);
+        self.counted = self.counted.min(update.count);
         self.confirmed();
         if tokens.left() > 0 {
             self.tokens = tokens;
         }
-        let until = valid_until(asked, prolong.lease);
+        let until = valid_until(asked, update.lease);
         // While no handle is inside, nothing but this has set the lease since.
         let before = self.until().filter(|_| !self.live.is_empty());
         self.set_until(before.max(Some(until)));
         // A release that was sent before has been executed, or never will be.
         self.rare.iter_mut().for_each(|rare| (rare.kept_until, rare.shortening) = (None, 0));
-        let confirms = self.take_confirms(prolong.confirms);
+        let confirms = self.take_confirms(update.confirms);
         let handed = self.handed();
-        handed.ahead = prolong.ahead;
+        handed.ahead = update.ahead;
         handed.crowd = handed.confirms.len() + confirms.len();
-        if prolong.ahead {
-            self.lease = prolong.lease.as_millis() as u64;
+        if update.ahead {
+            self.lease = update.lease.as_millis() as u64;
             // The next holder relies on that lease, and nothing else says since when.
             self.set_renewed_at(Some(asked));
         }
@@ -355,8 +360,8 @@ impl HoldState {
         if let Some(streak) = &mut handed.streak {
             streak.others = Some((others, streak.handoffs, now));
         }
-        let written = handed.unwritten.take_if(|unwritten| Some(unwritten.hold) == prolong.hold);
-        if prolong.hold.is_none() || written.is_some() {
+        let written = handed.unwritten.take_if(|unwritten| Some(unwritten.hold) == update.hold);
+        if update.hold.is_none() || written.is_some() {
             if self.live.iter().any(|hold| hold.lease == Lease::Watchdog) {
                 self.set_renewed_at(self.renewed_at().max(Some(asked)));
             }

@@ -96,10 +96,10 @@ impl Possession {
 
     /// The permit, if it is free, for the client's thread: in one step with the note that a hand-off need not wait
     /// for it.
-    pub(crate) fn try_prolonging(self: &Arc<Self>) -> Option<Permit> {
+    pub(crate) fn try_updating(self: &Arc<Self>) -> Option<Permit> {
         let mut holds = self.holds.lock();
         let permit = self.try_permit()?;
-        holds.set_prolonging(true);
+        holds.set_updating(true);
         Some(permit)
     }
 

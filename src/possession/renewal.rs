@@ -61,7 +61,7 @@ impl HoldState {
                 Renewal::Over { until }
             }
             // The request under way may make the lease shorter when it arrives.
-            (Some(_), Some(_)) if self.is_prolonging() && self.unwritten_lease().is_some() => {
+            (Some(_), Some(_)) if self.is_updating() && self.unwritten_lease().is_some() => {
                 Renewal::NotBefore(now + period)
             }
             (Some(_), Some(_)) if self.is_shortening() => Renewal::NotBefore(now + period / 8),

@@ -41,7 +41,7 @@ fn op() -> impl Strategy<Value = Op> {
             }),
         6 => Just(Op::LeaveInGap),
         6 => Just(Op::Claim),
-        6 => Just(Op::Settle),
+        6 => Just(Op::Update),
         2 => Just(Op::Pay),
         8 => Just(Op::Arrive),
         8 => Just(Op::Answer),

@@ -110,7 +110,7 @@ impl<'a> Call<'a> {
         self.queue_request(&SCRIPTS.rw_release, names, entry, keys, args)
     }
 
-    pub(super) fn prolong_read_write<'r>(
+    pub(super) fn update_read_write<'r>(
         &self,
         names: &'r Names,
         (owner, beside): (&'r str, Option<&'r str>),
@@ -130,7 +130,7 @@ impl<'a> Call<'a> {
             args(cmd);
             cmd.arg(age(entry.writer)).arg(beside);
         };
-        self.queue_request(&SCRIPTS.rw_prolong, names, entry, keys, args)
+        self.queue_request(&SCRIPTS.rw_update, names, entry, keys, args)
     }
 
     /// What [`renew`](Call::renew) sends for read-write locks.

@@ -43,7 +43,7 @@ scripts! {
     Acquire { acquire acquire_all fair_acquire rw_acquire }
     Release { release fair_release rw_release }
     Renew { renew rw_renew }
-    HandOff { prolong fair_prolong rw_prolong }
+    HandOff { update fair_update rw_update }
     Execute { execute }
     Queue { fair_leave fair_refresh rw_leave }
     ForceUnlock { force_unlock fair_force_unlock rw_force_unlock }
@@ -58,8 +58,8 @@ pub(super) fn frees(script: &Script) -> bool {
     let these = [
         &scripts.fair_release,
         &scripts.rw_release,
-        &scripts.fair_prolong,
-        &scripts.rw_prolong,
+        &scripts.fair_update,
+        &scripts.rw_update,
         &scripts.fair_force_unlock,
         &scripts.rw_force_unlock,
     ];

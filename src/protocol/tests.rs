@@ -9,10 +9,10 @@ mod batch;
 mod commands;
 mod fair;
 mod headers;
-mod prolong;
 mod read_write;
 mod server;
 mod texts;
+mod update;
 
 use crate::tests::naive::{Held, Naive};
 use server::Server;
@@ -99,7 +99,7 @@ enum Op {
     Acquire { owner: usize, lease: u64, count: u32 },
     Release { owner: usize, lease: u64, count: u32 },
     Renew { owner: usize, lease: u64 },
-    Prolong { owner: usize, lease: u64, count: u32 },
+    Update { owner: usize, lease: u64, count: u32 },
     ForceUnlock,
     Expire,
     Persist,
@@ -108,12 +108,12 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     let (owner, lease) = (0..OWNERS.len(), (1..4u64).prop_map(|many| many * LONG));
     let args = (owner, lease, 0..4u32);
-    let [acquire, release, renew, prolong] = [args.clone(), args.clone(), args.clone(), args];
+    let [acquire, release, renew, update] = [args.clone(), args.clone(), args.clone(), args];
     prop_oneof![
         6 => acquire.prop_map(|(owner, lease, c)| Op::Acquire { owner, lease, count: c.max(1) }),
         4 => release.prop_map(|(owner, lease, count)| Op::Release { owner, lease, count }),
         2 => renew.prop_map(|(owner, lease, _)| Op::Renew { owner, lease }),
-        3 => prolong.prop_map(|(owner, lease, c)| Op::Prolong { owner, lease, count: c.max(1) }),
+        3 => update.prop_map(|(owner, lease, c)| Op::Update { owner, lease, count: c.max(1) }),
         1 => Just(Op::ForceUnlock),
         1 => Just(Op::Expire),
         1 => Just(Op::Persist),
@@ -171,7 +171,7 @@ impl Both<'_> {
                 let asked = if count == 0 {
                     self.ask(&scripts.release, &[&OWNERS[owner], &"channel", &"PUBLISH"])
                 } else {
-                    self.prolong(OWNERS[owner], count, lease)
+                    self.update(OWNERS[owner], count, lease)
                 };
                 assert_eq!(asked, reply);
             }
@@ -180,12 +180,12 @@ impl Both<'_> {
                 let reply = Value::Array(vec![held.map_or_else(said, |()| Value::Okay)]);
                 assert_eq!(self.ask(&scripts.renew, &[&lease, &OWNERS[owner]]), reply);
             }
-            Op::Prolong { owner, lease, count } => {
-                let reply = match self.naive.prolong(OWNERS[owner], count, lease, 0) {
+            Op::Update { owner, lease, count } => {
+                let reply = match self.naive.update(OWNERS[owner], count, lease, 0) {
                     Ok(()) => Value::Array(vec![Value::Int(0), Value::Int(0)]),
                     Err(loss) => said(loss),
                 };
-                assert_eq!(self.prolong(OWNERS[owner], count, lease), reply);
+                assert_eq!(self.update(OWNERS[owner], count, lease), reply);
             }
             Op::ForceUnlock => {
                 let held = self.naive.lock.take().is_some();
@@ -207,10 +207,10 @@ impl Both<'_> {
         self.inspect();
     }
 
-    fn prolong(&mut self, owner: &str, count: u32, lease: u64) -> Value {
+    fn update(&mut self, owner: &str, count: u32, lease: u64) -> Value {
         let args: [&dyn ToString; 8] =
             [&owner, &count, &lease, &0, &"channel", &"NUMSUB", &"PUBLISH", &0];
-        self.ask(&SCRIPTS.prolong, &args)
+        self.ask(&SCRIPTS.update, &args)
     }
 
     /// The script by which the crate looks sees the same.

@@ -12,9 +12,9 @@ macro_rules! files {
 /// What the files are called, and what is in them.
 pub(crate) const FILES: &[(&str, &str)] = files! {
     "acquire" "acquire_all" "batch" "execute" "fair" "fair_acquire" "fair_force_unlock" "fair_leave"
-    "fair_prolong" "fair_refresh" "fair_release" "force_unlock" "inspect" "lib" "prolong" "release"
-    "renew" "rewrite" "rw_acquire" "rw_force_unlock" "rw_inspect" "rw_leave" "rw_prolong" "rw_release"
-    "rw_renew" "rw_rewrite"
+    "fair_refresh" "fair_release" "fair_update" "force_unlock" "inspect" "lib" "release" "renew"
+    "rewrite" "rw_acquire" "rw_force_unlock" "rw_inspect" "rw_leave" "rw_release" "rw_renew"
+    "rw_rewrite" "rw_update" "update"
 };
 
 /// A script. Where its file says what it is behind, that is: other scripts, as functions, or the file `fair`.

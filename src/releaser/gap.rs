@@ -25,7 +25,7 @@ impl Releaser {
             return None;
         }
         let left = possession.begin_gap(&self.handoffs.config, clock::now(), round_trip)?;
-        self.settle_if(left.settle, possession);
+        self.update_if(left.needs_update, possession);
         if self.handoffs.waiters.has_next_waiter(&possession.names) {
             // It has parked since the caller looked for one.
             self.offer_gap_to_waiters(&possession.names);
@@ -47,7 +47,7 @@ impl Releaser {
         let handed = possession.hand_off(to, false, None, config, clock::now())?;
         possession.announce_end(handed.gap);
         handle.enter(&possession);
-        self.settle_if(handed.settle, &possession);
+        self.update_if(handed.needs_update, &possession);
         Some(AcquiredHold::new(possession, handed.hold, requested))
     }
 

@@ -19,7 +19,7 @@ use crate::clock;
 use crate::config::QUEUE_TERM;
 use crate::handoff::{HandedOff, Handoffs};
 use crate::host::HashMap;
-use crate::possession::{MIN_HANDOFF_VALIDITY, Possession, Prolong};
+use crate::possession::{MIN_HANDOFF_VALIDITY, Possession, Update};
 use crate::protocol::{Call, Grant};
 use crate::sweep::Sweep;
 use crate::transport::Router;
@@ -60,9 +60,9 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
     let believed = until.unwrap_or_else(clock::now);
     possession.holds.lock().granted_by_message(lease, believed, tokens);
     // The client's thread has to see to a hand-off to a waiter that left as it got the lock.
-    let mut settles = false;
-    let release = |settles| jobs_of_release(&possession, lease, settles);
-    let Some(until) = until else { return release(settles) };
+    let mut updates = false;
+    let release = |updates| jobs_of_release(&possession, lease, updates);
+    let Some(until) = until else { return release(updates) };
     loop {
         let progress = waiters.progress();
         let now = clock::now();
@@ -70,7 +70,7 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
             // The grant came too late, and the client's entry went with it. By the server's clock the grant may not
             // have ended yet.
             waiters.ask_now(names);
-            return release(settles);
+            return release(updates);
         }
         // If the grant took so long to come here, Redis may hear of the waiter as late. So it hears first; also
         // if the grace is too short for a hand-off without that, or the waiter needs a token that is not there.
@@ -78,23 +78,23 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
         let tokens = if has_tokens { 0 } else { waiters.tokens_wanted(names) };
         let first = tokens > 0 || until < now + MIN_HANDOFF_VALIDITY.max(2 * lease / 3);
         if first && let Some(lease) = waiters.next_lease(names) {
-            let ahead = Prolong::ahead(lease, tokens);
+            let ahead = Update::ahead(lease, tokens);
             if !hears_ahead(ahead, router, handoffs, &possession, now).await {
                 waiters.ask_now(names);
-                return release(settles);
+                return release(updates);
             }
         }
         match handoffs.hand_off(&possession, None, None) {
-            Some(HandedOff { declined: Some(granted), settle, .. }) => {
-                settles |= settle;
+            Some(HandedOff { declined: Some(granted), needs_update, .. }) => {
+                updates |= needs_update;
                 possession.holds.lock().give_back(granted.hold);
             }
-            Some(HandedOff { waiter, settle, .. }) => {
+            Some(HandedOff { waiter, needs_update, .. }) => {
                 if first || taken(handoffs, &waiter, until).await {
-                    return vec![Job::Settle(possession)];
+                    return vec![Job::Update(possession)];
                 }
                 // The waiter may have asked meanwhile.
-                let mut jobs = release(settles | settle);
+                let mut jobs = release(updates | needs_update);
                 jobs.push(Job::LeaveQueue(names.clone(), Some(possession.clone())));
                 return jobs;
             }
@@ -102,21 +102,21 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
                 // Redis refuses that head: another owner has the lock.
                 let _ = clock::timeout_at(until, progress).await;
             }
-            None => return release(settles),
+            None => return release(updates),
         }
     }
 }
 
 /// The jobs that give a grant back, and see to a hand-off before if the client's thread has to.
-fn jobs_of_release(possession: &Arc<Possession>, lease: Duration, settles: bool) -> Vec<Job> {
+fn jobs_of_release(possession: &Arc<Possession>, lease: Duration, updates: bool) -> Vec<Job> {
     let mut jobs = vec![Job::Release(BackgroundRelease::new(possession.clone(), None, lease))];
-    jobs.extend(settles.then(|| Job::Settle(possession.clone())));
+    jobs.extend(updates.then(|| Job::Update(possession.clone())));
     jobs
 }
 
 /// Has Redis hear of the waiter before that has the lock. False if it may not have heard.
 async fn hears_ahead(
-    ahead: Prolong,
+    ahead: Update,
     router: &Router,
     handoffs: &Handoffs,
     possession: &Arc<Possession>,
@@ -124,11 +124,11 @@ async fn hears_ahead(
 ) -> bool {
     let mut call = Call::new(router, now + handoffs.config.command_timeout);
     let _permit = possession.permit().await;
-    let Ok(Ok(prolonged)) = handoffs.prolong(&mut call, possession, ahead).await else {
+    let Ok(Ok(updated)) = handoffs.send_update(&mut call, possession, ahead).await else {
         call.abandon();
         return false;
     };
-    handoffs.prolonged(possession, ahead, prolonged, now);
+    handoffs.record_update(possession, ahead, updated, now);
     true
 }
 

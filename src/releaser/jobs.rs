@@ -77,7 +77,7 @@ async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job
             let span = spans::release(key, || of.id(), true, || router.address_of(key));
             release_in_background(release, &router, &handoffs).instrument(span).await
         }
-        Job::Settle(possession) => settle(&possession, &router, &handoffs).await,
+        Job::Update(possession) => update(&possession, &router, &handoffs).await,
         Job::Granted(grant) => pass_on(grant, &router, &handoffs).await,
         Job::LeaveQueue(names, behind) => {
             let leaves = handoffs.waiters.leave_queue(&names, behind, &router, &handoffs.config);
@@ -88,8 +88,8 @@ async fn work(job: Job, router: Arc<Router>, handoffs: Arc<Handoffs>) -> Vec<Job
 }
 
 /// Tells Redis of a possession, and waits for the end of a gap. Returns what is left to do.
-async fn settle(possession: &Arc<Possession>, router: &Router, handoffs: &Handoffs) -> Vec<Job> {
-    let heard = handoffs.settle(router, possession).await;
+async fn update(possession: &Arc<Possession>, router: &Router, handoffs: &Handoffs) -> Vec<Job> {
+    let heard = handoffs.update_redis(router, possession).await;
     await_end_of_gap(handoffs, possession).await;
     let (names, mut jobs) = (&possession.names, Vec::new());
     // The entry of a waiter that had the lock, or that has left meanwhile, may still be there.

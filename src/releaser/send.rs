@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::error::{Error, Outcome};
 use crate::handoff::Handoffs;
-use crate::possession::{FoundBy, PendingRelease, Possession, Prolong};
+use crate::possession::{FoundBy, PendingRelease, Possession, Update};
 use crate::protocol::{Call, Released, Terms};
 
 use super::{BackgroundRelease, Job};
@@ -129,7 +129,7 @@ async fn retain(
     let names = &possession.names;
     possession.stays_until(clock::now() + retention);
     let server = call.router.movable_server_of(names.key());
-    Ok(match handoffs.prolong(call, possession, Prolong::retaining(retention)).await? {
+    Ok(match handoffs.send_update(call, possession, Update::retaining(retention)).await? {
         Ok(_) => {
             handoffs.note_release(possession, server, call.router);
             // The script tells other clients that the lease ends sooner, and this one relies on itself.

@@ -204,7 +204,7 @@ impl<'a> Unlock<'a> {
     /// hold was there, the client's thread asks. Fails if it has asked twice, and cannot tell any more.
     fn confirmation_by_another(&mut self) -> Result<Option<Confirmation>, Error> {
         let AcquiredHold { possession, validity, .. } = self.granted;
-        let (settle, confirmation) = {
+        let (needs_update, confirmation) = {
             let mut holds = possession.holds.lock();
             if holds.is_untold(validity) {
                 return Err(gone_when_asked_again());
@@ -215,7 +215,7 @@ impl<'a> Unlock<'a> {
             let (confirm, confirmation) = oneshot::channel();
             (holds.confirms_to(confirm), confirmation)
         };
-        self.session.releaser.settle_if(settle, possession);
+        self.session.releaser.update_if(needs_update, possession);
         self.session.ends();
         Ok(Some(confirmation))
     }

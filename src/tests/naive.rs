@@ -41,7 +41,7 @@ impl Naive {
                 Err(loss) => return Acquired::Gone(loss),
             };
             held.count = count;
-            held.prolong(now + lease);
+            held.update(now + lease);
             return Acquired::Granted(TokenBlock::default());
         }
         match self.at(now) {
@@ -52,7 +52,7 @@ impl Naive {
             }
             Some(held) => {
                 held.count = count;
-                held.prolong(now + lease);
+                held.update(now + lease);
                 Acquired::Granted(TokenBlock::default())
             }
             lock => {
@@ -76,7 +76,7 @@ impl Naive {
         Released::CountLowered
     }
 
-    pub(crate) fn prolong(
+    pub(crate) fn update(
         &mut self,
         owner: &str,
         count: u32,
@@ -90,14 +90,14 @@ impl Naive {
     }
 
     pub(crate) fn renew(&mut self, owner: &str, lease: u64, now: u64) -> Result<(), Loss> {
-        self.find(owner, now)?.prolong(now + lease);
+        self.find(owner, now)?.update(now + lease);
         Ok(())
     }
 }
 
 impl Held {
     /// Never shortens; a TTL that was taken away comes back.
-    fn prolong(&mut self, ends: u64) {
+    fn update(&mut self, ends: u64) {
         self.ends = Some(self.ends.map_or(ends, |old| old.max(ends)));
     }
 }

@@ -120,13 +120,13 @@ pub(crate) fn asked<'a>(keys: &[&'a str], args: &[&'a str]) -> Vec<(&'a str, &'a
             }
             all
         }
-        // A lock of this client is prolonged: what it has is said again.
+        // A lock of this client is updated: what it has is said again.
         ([key] | [key, _], [who, _, _, _, channel, _, _, _])
             if channel.starts_with("redisson_lock__") =>
         {
             vec![(*key, *who, What::Told)]
         }
-        // Of a fair or a read-write lock, behind what each request says of its client: a release, a prolonging
+        // Of a fair or a read-write lock, behind what each request says of its client: a release, an update
         // and an acquire.
         ([key, queue, ..], [_, _, _, _, _, _, _, _, _, _, rest @ ..])
             if queue.starts_with("redlatch_queue:") || queue.starts_with("redlatch_rw_queue:") =>

@@ -3,7 +3,7 @@
 #[path = "../../src/protocol/texts.rs"]
 pub(crate) mod texts;
 
-pub(crate) const ALL: [fn() -> String; 5] = [acquire, release, renew, prolong, execute];
+pub(crate) const ALL: [fn() -> String; 5] = [acquire, release, renew, update, execute];
 
 macro_rules! script {
     ($name:ident) => {
@@ -16,5 +16,5 @@ macro_rules! script {
 script!(acquire);
 script!(release);
 script!(renew);
-script!(prolong);
+script!(update);
 script!(execute);

@@ -119,7 +119,7 @@ fn w12_a_wait_that_ends_in_an_outage_says_unknown_of_a_hand_off_that_is_under_wa
         let [old, new] = [(); 2].map(|()| Arc::new(client.lock("handed off")));
         let guard = old.lock_with_lease(LEASE).await.expect("the lock");
         let waiter = park(&machine, ms(4), lock_for(new, Some(LEASE))).await;
-        scene.trap_script(&machine, &scripts::prolong(), Fate::HeldFor(10 * LEASE));
+        scene.trap_script(&machine, &scripts::update(), Fate::HeldFor(10 * LEASE));
         drop(guard);
         wait_until("the hand-off", MINUTE, || network.fates().held == 1).await;
         network.set_refusing(&machine, *server, true);

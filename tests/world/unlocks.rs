@@ -75,7 +75,7 @@ fn what_is_late_about_a_hand_off_changes_no_later_hold() {
         let guard = first.lock().await.expect("the lock");
         let next = machine.spawn(async move { next.lock_with_lease(ms(150)).await });
         sleep(8 * away).await;
-        scene.trap_script(&machine, &scripts::prolong(), Fate::HeldFor(ms(900)));
+        scene.trap_script(&machine, &scripts::update(), Fate::HeldFor(ms(900)));
         drop(guard);
         let next = next.await.expect("no panic").expect("the lock");
         wait_until("the request is on its way", MINUTE, || scene.network.fates().held == 1).await;
@@ -112,7 +112,7 @@ fn a_hold_that_may_have_been_there_to_its_end_is_not_called_lost() {
             (outer.unlock().await, inner.unlock().await)
         });
         sleep(8 * away).await;
-        scene.trap_script(&machine, &scripts::prolong(), Fate::AnswerLost);
+        scene.trap_script(&machine, &scripts::update(), Fate::AnswerLost);
         let first = guard.unlock().await;
         let (outer, inner) = next.await.expect("no panic");
         for (which, unlocked) in [("the first hold", first), ("the outer hold", outer)] {
@@ -137,7 +137,7 @@ fn n6_a_hold_is_not_called_lost_behind_an_unanswered_release_that_leaves_a_short
             let lock = client.lock(name);
             let outer = lock.lock().await.expect("the lock");
             let inner = lock.lock_with_lease(ms(60)).await.expect("a nested hold");
-            scene.trap_script(&machine, &scripts::prolong(), Fate::AnswerLost);
+            scene.trap_script(&machine, &scripts::update(), Fate::AnswerLost);
             let unlocking = machine.spawn(async move { outer.unlock().await });
             sleep(away / 4).await;
             let kept = if is_dropped { None } else { Some(inner) };
@@ -228,7 +228,7 @@ fn an_unlock_fails_if_a_renewal_finds_the_lock_gone_beside_the_hand_off() {
             let next = machine.spawn(async move { new.lock().await });
             sleep_until(begun + moment - ms(5)).await;
             scene.ask::<()>(&["DEL", name]);
-            scene.trap_script(&machine, &scripts::prolong(), Fate::HeldFor(ms(2_000)));
+            scene.trap_script(&machine, &scripts::update(), Fate::HeldFor(ms(2_000)));
             sleep_until(begun + moment).await;
             let error = guard.unlock().await.expect_err("an error");
             let next = next.await.expect("no panic").expect("a hand-off");
@@ -256,7 +256,7 @@ fn an_unlock_fails_if_a_renewal_finds_the_lock_gone_beside_the_second_of_two_han
             sleep(ms(1)).await;
             let last = machine.spawn(async move { third.lock().await });
             for _ in 0..4 {
-                scene.trap_script(&machine, &scripts::prolong(), Fate::HeldFor(ms(10_000)));
+                scene.trap_script(&machine, &scripts::update(), Fate::HeldFor(ms(10_000)));
             }
             sleep_until(begun + moment).await;
             let first = machine.spawn(guard.unlock());

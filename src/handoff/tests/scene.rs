@@ -43,7 +43,7 @@ struct Stage {
 }
 
 enum Job {
-    Settle(Arc<Possession>),
+    Update(Arc<Possession>),
     Pay { possession: Arc<Possession>, permit: Option<Permit>, on_its_way: bool },
 }
 
@@ -125,7 +125,7 @@ async fn do_jobs(stage: Arc<Stage>, mut jobs: UnboundedReceiver<Job>) {
         let stage = stage.clone();
         spawn(async move {
             match job {
-                Job::Settle(possession) => stage.settle(&possession).await,
+                Job::Update(possession) => stage.update_redis(&possession).await,
                 Job::Pay { possession, permit, on_its_way } => {
                     stage.work(&possession, permit, on_its_way).await;
                 }
@@ -136,22 +136,22 @@ async fn do_jobs(stage: Arc<Stage>, mut jobs: UnboundedReceiver<Job>) {
 }
 
 impl Stage {
-    /// As [`Handoffs::settle`] does it.
-    async fn settle(&self, possession: &Arc<Possession>) {
+    /// As [`Handoffs::update_redis`] does it.
+    async fn update_redis(&self, possession: &Arc<Possession>) {
         let permit = possession.permit().await;
-        let _prolonging = Prolonging::begin(possession, &permit);
+        let _updating = Updating::begin(possession, &permit);
         let mut heard = false;
         loop {
             let asked = clock::now();
             let config = &self.handoffs.config;
-            let prolong = possession.holds.lock().prolong(config, 0, asked);
-            let Some(prolong) = prolong else { break };
-            match self.send(possession, prolong).await {
+            let update = possession.holds.lock().next_update(config, 0, asked);
+            let Some(update) = update else { break };
+            match self.send(possession, update).await {
                 Some(Ok(())) => {
                     heard = true;
                     let (tokens, listening) = (TokenBlock::default(), Some(0));
-                    let prolonged = Prolonged { tokens, listening, foreign: None };
-                    self.handoffs.prolonged(possession, prolong, prolonged, asked);
+                    let updated = Updated { tokens, listening, foreign: None };
+                    self.handoffs.record_update(possession, update, updated, asked);
                 }
                 Some(Err(loss)) => {
                     self.handoffs.losses.found_gone(possession, FoundBy::HandOff, loss);
@@ -159,7 +159,7 @@ impl Stage {
                 }
                 None => {
                     let error = Error::new(ErrorKind::Unavailable, Outcome::Unknown, "no answer");
-                    self.handoffs.record_failure(possession, prolong.confirms, &error);
+                    self.handoffs.record_failure(possession, update.confirms, &error);
                 }
             }
             self.waiters.wake_head(&self.names, None);
@@ -171,15 +171,15 @@ impl Stage {
     }
 
     /// One request about a possession; `None` if it is not answered.
-    async fn send(&self, possession: &Possession, prolong: Prolong) -> Option<Result<(), Loss>> {
+    async fn send(&self, possession: &Possession, update: Update) -> Option<Result<(), Loss>> {
         yield_now().await;
         let less = |remaining: usize| remaining.checked_sub(1);
         let lost = self.unanswered.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();
         let executed = !lost || shuttle::rand::Rng::r#gen(&mut shuttle::rand::thread_rng());
         let mut held = Ok(());
         if executed {
-            let lease = u64::try_from(prolong.lease.as_millis()).unwrap();
-            held = self.redis.lock().prolong(&possession.id(), prolong.count, lease, 0);
+            let lease = u64::try_from(update.lease.as_millis()).unwrap();
+            held = self.redis.lock().update(&possession.id(), update.count, lease, 0);
         }
         yield_now().await;
         (!lost).then_some(held)
@@ -257,8 +257,8 @@ impl Stage {
                 }
                 return declined;
             };
-            if handed_off.settle {
-                self.job(Job::Settle(possession.clone()));
+            if handed_off.needs_update {
+                self.job(Job::Update(possession.clone()));
             }
             let Some(granted) = handed_off.declined else { return true };
             if self.scene.forgets {

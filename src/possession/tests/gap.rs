@@ -55,7 +55,7 @@ fn no_call_takes_a_lock_in_a_gap_that_an_operator_has_freed() {
     let _left = leave(&story, hold).expect("a gap");
     story.holds().shut_gap();
     assert!(story.hand_off(LAST, Lease::Watchdog).is_none());
-    assert!(story.prolong().is_some(), "both wait for what Redis says");
+    assert!(story.next_update().is_some(), "both wait for what Redis says");
 }
 
 #[test]
@@ -66,13 +66,13 @@ fn a_lock_that_could_not_be_handed_off_is_left_in_no_gap() {
     let (story, hold, _first) = second(Lease::Watchdog);
     let permit = story.possession.try_permit();
     assert!(leave(&story, hold).is_none(), "another request is under way");
-    story.holds().set_prolonging(true);
+    story.holds().set_updating(true);
     let left = story.possession.begin_gap(&story.config, story.now, Duration::ZERO);
     assert!(left.is_some(), "it is that of the hand-off");
     drop(permit);
     let (mut story, hold, _first) = second(Lease::Watchdog);
-    let prolong = story.prolong().expect("what the first one waits for");
-    story.prolonged(prolong, 1);
+    let update = story.next_update().expect("what the first one waits for");
+    story.record_update(update, 1);
     let (confirm, _second) = oneshot::channel();
     story.give_back(hold);
     let round_trip = WATCHDOG / 8;
@@ -90,8 +90,8 @@ fn a_lock_that_could_not_be_handed_off_is_left_in_no_gap() {
 fn redis_keeps_a_lock_in_a_gap_no_longer_than_for_its_last_holder() {
     let (mut story, hold, _first) = second(Lease::Watchdog);
     let _left = leave(&story, hold).expect("a gap");
-    let prolong = story.prolong().expect("what both wait for");
-    assert_eq!((prolong.count, prolong.lease, prolong.confirms), (1, WATCHDOG, 2));
+    let update = story.next_update().expect("what both wait for");
+    assert_eq!((update.count, update.lease, update.confirms), (1, WATCHDOG, 2));
     // A lease of which Redis has not heard went with its holder.
     for lease in [WATCHDOG / 4, HOUR] {
         story = Story::given_back(HOUR.into());
@@ -100,9 +100,9 @@ fn redis_keeps_a_lock_in_a_gap_no_longer_than_for_its_last_holder() {
         let handed = story.try_hand_off(NEXT, lease.into(), false, Some(confirm)).unwrap();
         let _left = leave(&story, handed.hold.0).expect("a gap");
         story.now += HOUR / 4;
-        let prolong = story.prolong().expect("what both wait for");
+        let update = story.next_update().expect("what both wait for");
         let left = until - story.now;
-        assert!(prolong.lease >= left && prolong.lease <= left + HOUR / 50, "{prolong:?}");
+        assert!(update.lease >= left && update.lease <= left + HOUR / 50, "{update:?}");
     }
 }
 
@@ -110,7 +110,7 @@ fn redis_keeps_a_lock_in_a_gap_no_longer_than_for_its_last_holder() {
 fn the_next_handle_has_a_lock_that_is_in_a_gap_and_it_ends() {
     let (story, hold, mut first) = second(Lease::Watchdog);
     let mut left = leave(&story, hold).expect("a gap");
-    assert!(story.holds().is_in_gap() && !left.settle, "the client's thread is on its way");
+    assert!(story.holds().is_in_gap() && !left.needs_update, "the client's thread is on its way");
     assert!(story.possession.registry.in_gap(&story.possession.names).is_some());
     let handed = story.try_hand_off(LAST, Lease::Watchdog, false, None).expect("a hand-off");
     assert!(handed.gap.is_some() && !story.holds().is_in_gap());
@@ -118,19 +118,19 @@ fn the_next_handle_has_a_lock_that_is_in_a_gap_and_it_ends() {
     assert!(left.ended.try_recv() == Err(oneshot::error::TryRecvError::Closed));
     assert!(story.possession.registry.in_gap(&story.possession.names).is_none());
     assert!(first.try_recv().is_err() && left.confirmation.try_recv().is_err(), "Redis says that");
-    let prolong = story.prolong().expect("what both wait for");
-    assert_eq!(story.prolonged(prolong, 0).len(), 2);
+    let update = story.next_update().expect("what both wait for");
+    assert_eq!(story.record_update(update, 0).len(), 2);
 }
 
 /// No caller came back: the release is next, and confirms who still waits.
 #[test]
 fn a_lock_is_released_after_an_answer_in_the_gap() {
     let (story, hold, _first) = second(Lease::Watchdog);
-    let prolong = story.prolong().expect("what the first one waits for");
+    let update = story.next_update().expect("what the first one waits for");
     let _left = leave(&story, hold).expect("a gap");
     assert!(!story.holds().gap_needs_release(), "the client's thread is on its way");
-    assert_eq!(story.prolonged(prolong, 0).len(), 1);
-    assert_eq!((story.prolong(), story.holds().confirms()), (None, 1));
+    assert_eq!(story.record_update(update, 0).len(), 1);
+    assert_eq!((story.next_update(), story.holds().confirms()), (None, 1));
     assert!(story.holds().gap_needs_release());
     assert!(
         story.holds().end_of_gap_by_holder().is_none(),
@@ -140,24 +140,24 @@ fn a_lock_is_released_after_an_answer_in_the_gap() {
     assert_eq!(pending.count, 0);
     story.holds().release_sent(pending, story.now);
     assert!(story.hand_off(LAST, Lease::Watchdog).is_none(), "a release is on its way");
-    assert_eq!(story.prolong(), None);
+    assert_eq!(story.next_update(), None);
 }
 
 /// If the release followed the first answer, those that come back would have to ask Redis for the lock.
 #[test]
 fn another_request_follows_an_answer_in_the_gap_while_others_than_the_last_holder_wait() {
     let (story, hold, _first) = second(Lease::Watchdog);
-    let prolong = story.prolong().expect("what the first one waits for");
+    let update = story.next_update().expect("what the first one waits for");
     story.give_back(hold);
     let (confirm, _second) = oneshot::channel();
     let handed = story.try_hand_off(LAST, Lease::Watchdog, false, Some(confirm));
     let last = handed.expect("a hand-off").hold.0;
     let _left = leave(&story, last).expect("a gap");
-    assert_eq!(story.prolonged(prolong, 0).len(), 1);
-    let prolong = story.prolong().expect("what two wait for");
-    assert_eq!((prolong.count, prolong.confirms), (1, 2));
-    assert_eq!(story.prolonged(prolong, 0).len(), 2);
-    assert!(story.prolong().is_none() && story.holds().gap_needs_release());
+    assert_eq!(story.record_update(update, 0).len(), 1);
+    let update = story.next_update().expect("what two wait for");
+    assert_eq!((update.count, update.confirms), (1, 2));
+    assert_eq!(story.record_update(update, 0).len(), 2);
+    assert!(story.next_update().is_none() && story.holds().gap_needs_release());
     assert!(story.holds().end_of_gap_by_holder().is_some(), "its last holder sees to it");
 }
 
@@ -181,12 +181,12 @@ fn a_loss_ends_the_gap() {
 fn the_release_follows_a_loss_that_a_renewal_finds_beside_the_request_in_the_gap() {
     let (story, hold, mut first) = second(Lease::Watchdog);
     let _left = leave(&story, hold).expect("a gap");
-    let permit = story.possession.try_prolonging().expect("the permit");
-    story.prolong().expect("what both wait for");
+    let permit = story.possession.try_updating().expect("the permit");
+    story.next_update().expect("what both wait for");
     story.lose(FoundBy::Renewal);
     assert!(first.try_recv().is_err(), "its answer says that");
     assert!(story.hand_off(LAST, Lease::Watchdog).is_none(), "it is lost");
-    assert_eq!(story.prolong(), None);
+    assert_eq!(story.next_update(), None);
     drop(permit);
     assert!(story.holds().gap_needs_release() && story.pending().is_some());
     story.lose(FoundBy::Release);
@@ -209,9 +209,9 @@ fn a_renewal_that_finds_nothing_beside_a_release_ends_no_gap() {
 fn the_release_follows_a_request_in_the_gap_that_was_not_answered() {
     let (story, hold, _first) = second(Lease::Watchdog);
     let left = leave(&story, hold).expect("a gap");
-    story.prolong().expect("what both wait for");
+    story.next_update().expect("what both wait for");
     story.holds().stop_requests_in_gap();
-    assert_eq!(story.prolong(), None);
+    assert_eq!(story.next_update(), None);
     assert!(story.holds().gap_needs_release() && story.pending().is_some());
     drop(left);
     story.holds().take_confirms(usize::MAX);

@@ -35,14 +35,14 @@ impl Story {
         story
     }
 
-    pub(super) fn prolong(&self) -> Option<Prolong> {
-        self.holds().prolong(&self.config, 0, self.now)
+    pub(super) fn next_update(&self) -> Option<Update> {
+        self.holds().next_update(&self.config, 0, self.now)
     }
 
     /// Redis has executed it, and so many other clients wait.
-    pub(super) fn prolonged(&self, prolong: Prolong, others: u32) -> Vec<Confirm> {
+    pub(super) fn record_update(&self, update: Update, others: u32) -> Vec<Confirm> {
         let none = TokenBlock::default();
-        self.holds().prolonged(prolong, none, others, self.now, self.now)
+        self.holds().record_update(update, none, others, self.now, self.now)
     }
 }
 
@@ -100,7 +100,7 @@ fn a_lock_is_handed_off_with_the_permit_or_during_a_request_of_hand_offs_and_els
     let handed = story.possession.hand_off(to, true, None, config, story.now);
     let hold = handed.expect("this is the call").hold.0;
     story.give_back(hold);
-    story.holds().set_prolonging(true);
+    story.holds().set_updating(true);
     assert!(story.hand_off(LAST, Lease::Watchdog).is_some());
     drop(permit);
 }
@@ -112,17 +112,17 @@ fn a_hold_is_valid_for_as_long_as_redis_has_confirmed_and_never_beyond_its_own_l
     story.now += WATCHDOG / 3;
     let (hold, validity) = story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
     assert_eq!(validity.check(story.now), Some(confirmed));
-    let prolong = story.prolong().expect("a longer lease");
-    assert_eq!((prolong.count, prolong.lease), (1, HOUR));
-    story.prolonged(prolong, 0);
+    let update = story.next_update().expect("a longer lease");
+    assert_eq!((update.count, update.lease), (1, HOUR));
+    story.record_update(update, 0);
     let until = valid_until(story.now, HOUR);
     assert_eq!(validity.check(story.now), Some(until));
-    assert_eq!(story.prolong(), None, "Redis has heard all");
+    assert_eq!(story.next_update(), None, "Redis has heard all");
     story.give_back(hold);
     let short = Duration::from_millis(500);
     let (_, validity) = story.hand_off(LAST, short.into()).expect("a hand-off");
     assert_eq!(validity.check(story.now), Some(valid_until(story.now, short)));
-    assert_eq!(story.prolong().expect("a shorter lease").lease, short);
+    assert_eq!(story.next_update().expect("a shorter lease").lease, short);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_lease_that_redis_was_asked_to_shorten_is_relied_on_no_longer() {
     let story = Story::given_back(HOUR.into());
     let short = Duration::from_millis(500);
     let (hold, _) = story.hand_off(NEXT, short.into()).expect("a hand-off");
-    story.prolong().expect("a shorter lease");
+    story.next_update().expect("a shorter lease");
     story.give_back(hold);
     let (_, validity) = story.hand_off(LAST, HOUR.into()).expect("a hand-off");
     assert_eq!(validity.check(story.now), Some(valid_until(story.now, short)));
@@ -158,9 +158,9 @@ fn a_default_lease_after_a_default_one_writes_nothing_and_every_other_is_written
         let story = Story::given_back(before);
         let since = story.now;
         let handed = story.try_hand_off(NEXT, after, false, None).expect("a hand-off");
-        assert!(handed.settle, "the client's thread looks, for it may have to ask");
+        assert!(handed.needs_update, "the client's thread looks, for it may have to ask");
         assert_eq!(story.holds().is_unwritten(), writes, "{before:?} {after:?}");
-        assert_eq!(story.prolong().is_some(), writes, "{before:?} {after:?}");
+        assert_eq!(story.next_update().is_some(), writes, "{before:?} {after:?}");
         story.holds().takes(handed.hold.0, WATCHDOG, story.now);
         let watched = (after == Lease::Watchdog).then_some(since);
         assert_eq!(story.holds().watched_since(NEXT), watched);
@@ -182,8 +182,8 @@ fn a_default_lease_is_written_if_a_nested_one_has_changed_what_redis_has() {
         }
         story.give_back(then);
         story.hand_off(NEXT, Lease::Watchdog).expect("a hand-off");
-        let prolong = story.prolong().expect("something to write");
-        assert_eq!((prolong.count, prolong.lease), (1, WATCHDOG));
+        let update = story.next_update().expect("something to write");
+        assert_eq!((update.count, update.lease), (1, WATCHDOG));
     }
 }
 
@@ -198,9 +198,9 @@ fn the_count_that_nested_holds_have_left_is_written() {
     assert_eq!(story.pending().map(|pending| pending.count), Some(1), "Redis counts three");
     let nests = story.holds().ask_nested(NEXT, story.now);
     assert_eq!(nests, Nesting::ReleaseFirst);
-    let prolong = story.prolong().expect("a lower count");
-    assert_eq!(prolong.count, 1);
-    story.prolonged(prolong, 0);
+    let update = story.next_update().expect("a lower count");
+    assert_eq!(update.count, 1);
+    story.record_update(update, 0);
     assert_eq!(story.pending(), None);
     let nests = story.holds().ask_nested(NEXT, story.now);
     assert!(matches!(nests, Nesting::Ask(Ask { count: 2, .. })), "{nests:?}");
@@ -211,15 +211,15 @@ fn the_count_that_nested_holds_have_left_is_written() {
 fn an_answer_about_a_holder_says_how_long_the_next_one_has_the_lock_at_least() {
     let story = Story::given_back(Lease::Watchdog);
     let (hold, before) = story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
-    let prolong = story.prolong().expect("a longer lease");
+    let update = story.next_update().expect("a longer lease");
     story.give_back(hold);
     let (_, validity) = story.hand_off(LAST, (2 * HOUR).into()).expect("a hand-off");
-    story.prolonged(prolong, 0);
+    story.record_update(update, 0);
     let [confirmed, reached] = [WATCHDOG, HOUR].map(|lease| Some(valid_until(story.now, lease)));
     assert_eq!((before.check(story.now), validity.check(story.now)), (confirmed, reached));
-    let prolong = story.prolong().expect("Redis has not heard of the last one");
-    assert_eq!(prolong.lease, 2 * HOUR);
-    story.prolonged(prolong, 0);
+    let update = story.next_update().expect("Redis has not heard of the last one");
+    assert_eq!(update.lease, 2 * HOUR);
+    story.record_update(update, 0);
     assert_eq!(validity.check(story.now), Some(valid_until(story.now, 2 * HOUR)));
 }
 
@@ -231,10 +231,10 @@ fn an_answer_reaches_the_next_holder_for_no_longer_than_its_own_lease() {
         let (confirm, _confirmation) = oneshot::channel();
         let handed = story.try_hand_off(NEXT, Lease::Watchdog, false, Some(confirm));
         story.now += WATCHDOG / 2;
-        let prolong = story.prolong().expect("a confirmation");
+        let update = story.next_update().expect("a confirmation");
         story.give_back(handed.expect("a hand-off").hold.0);
         let (_, validity) = story.hand_off(LAST, lease.into()).expect("a hand-off");
-        story.prolonged(prolong, 0);
+        story.record_update(update, 0);
         assert_eq!(validity.check(story.now), Some(valid_until(story.now, reached)));
     }
 }
@@ -247,15 +247,15 @@ fn a_default_lease_that_follows_one_of_which_redis_has_not_heard_is_not_forgotte
         let short = WATCHDOG / 3;
         let story = Story::given_back(short.into());
         let (hold, _) = story.hand_off(NEXT, Lease::Watchdog).expect("a hand-off");
-        let prolong = story.prolong().expect("another lease");
+        let update = story.next_update().expect("another lease");
         story.give_back(hold);
         let (_, validity) = story.hand_off(LAST, Lease::Watchdog).expect("a hand-off");
         assert_eq!(validity.check(story.now), Some(valid_until(story.now, short)));
         if executed {
-            story.prolonged(prolong, 0);
+            story.record_update(update, 0);
         }
-        if let Some(prolong) = story.prolong() {
-            story.prolonged(prolong, 0);
+        if let Some(update) = story.next_update() {
+            story.record_update(update, 0);
         }
         let until = valid_until(story.now, WATCHDOG);
         assert_eq!(validity.check(story.now), Some(until), "executed: {executed}");
@@ -267,34 +267,34 @@ fn a_default_lease_that_follows_one_of_which_redis_has_not_heard_is_not_forgotte
 fn a_lease_that_the_client_has_given_up_to_write_is_written_for_the_next_holder() {
     let story = Story::given_back((WATCHDOG / 3).into());
     let (hold, _) = story.hand_off(NEXT, Lease::Watchdog).expect("a hand-off");
-    story.prolong().expect("another lease");
-    story.holds().gives_settling_up();
+    story.next_update().expect("another lease");
+    story.holds().gives_update_up();
     story.give_back(hold);
     let handed = story.try_hand_off(LAST, Lease::Watchdog, false, None);
-    assert!(handed.expect("a hand-off").settle, "the client's thread is asked again");
-    assert_eq!(story.prolong().map(|prolong| prolong.lease), Some(WATCHDOG));
+    assert!(handed.expect("a hand-off").needs_update, "the client's thread is asked again");
+    assert_eq!(story.next_update().map(|update| update.lease), Some(WATCHDOG));
 }
 
 #[test]
 fn the_client_s_thread_is_asked_once_until_it_has_found_nothing_to_do() {
     let story = Story::given_back(Lease::Watchdog);
-    let settles = |to, lease| {
+    let updates = |to, lease| {
         let handed = story.try_hand_off(to, lease, false, None).expect("a hand-off");
-        (handed.settle, handed.hold.0)
+        (handed.needs_update, handed.hold.0)
     };
-    let (settle, hold) = settles(NEXT, HOUR.into());
-    assert!(settle);
+    let (needs_update, hold) = updates(NEXT, HOUR.into());
+    assert!(needs_update);
     story.give_back(hold);
-    let (settle, hold) = settles(LAST, HOUR.into());
-    assert!(!settle, "it has yet to look");
-    story.prolonged(story.prolong().expect("another lease"), 0);
-    assert_eq!(story.prolong(), None);
+    let (needs_update, hold) = updates(LAST, HOUR.into());
+    assert!(!needs_update, "it has yet to look");
+    story.record_update(story.next_update().expect("another lease"), 0);
+    assert_eq!(story.next_update(), None);
     story.give_back(hold);
-    let (settle, hold) = settles(NEXT, HOUR.into());
-    assert!(settle, "it has found nothing to do");
+    let (needs_update, hold) = updates(NEXT, HOUR.into());
+    assert!(needs_update, "it has found nothing to do");
     // The holder has gone: its release says all that is to say.
     story.give_back(hold);
-    assert_eq!(story.prolong(), None);
+    assert_eq!(story.next_update(), None);
 }
 
 #[test]
@@ -310,12 +310,12 @@ fn who_awaits_a_confirmation_has_it_from_a_request_that_was_sent_after_its_hold(
     };
     handed_on(NEXT);
     handed_on(LAST);
-    let prolong = story.prolong().expect("a lease");
-    assert_eq!(prolong.confirms, 2);
+    let update = story.next_update().expect("a lease");
+    assert_eq!(update.confirms, 2);
     handed_on(NEXT);
-    assert_eq!(story.prolonged(prolong, 0).len(), 2, "the third one's hold ended later");
-    let prolong = story.prolong().expect("it is still to be confirmed");
-    assert_eq!((prolong.confirms, story.prolonged(prolong, 0).len()), (1, 1));
+    assert_eq!(story.record_update(update, 0).len(), 2, "the third one's hold ended later");
+    let update = story.next_update().expect("it is still to be confirmed");
+    assert_eq!((update.confirms, story.record_update(update, 0).len()), (1, 1));
     handed_on(LAST);
     story.lose(FoundBy::HandOff);
     let last = heard.pop().expect("the last").try_recv().expect("it has heard");
@@ -345,7 +345,7 @@ fn a_lease_that_no_request_wrote_is_promised_only_while_its_hold_is_live() {
     let story = Story::given_back(Lease::Watchdog);
     let (late, _) = story.hand_off(ME, HOUR.into()).expect("a hand-off");
     let (_nested, _) = story.grant((WATCHDOG / 2).into());
-    assert_eq!(story.prolong().expect("a lease").lease, HOUR);
+    assert_eq!(story.next_update().expect("a lease").lease, HOUR);
     let pending = story.give_back(late).expect("a release");
     assert_eq!(pending.lease, WATCHDOG / 2);
 }
@@ -372,8 +372,8 @@ fn a_shorter_lease_is_written_only_when_no_renewal_can_make_it_longer_again() {
 fn nothing_is_renewed_while_a_request_for_a_shorter_lease_is_under_way() {
     let mut story = Story::given_back(Lease::Watchdog);
     let (hold, _) = story.hand_off(NEXT, (WATCHDOG / 2).into()).expect("a hand-off");
-    story.prolong().expect("a shorter lease");
-    story.holds().set_prolonging(true);
+    story.next_update().expect("a shorter lease");
+    story.holds().set_updating(true);
     story.give_back(hold);
     let (hold, _) = story.hand_off(LAST, Lease::Watchdog).expect("a hand-off");
     story.holds().takes(hold, WATCHDOG, story.now);
@@ -393,8 +393,8 @@ fn a_release_that_set_a_shorter_lease_keeps_no_next_holder_from_being_renewed() 
     story.give_back(short);
     let (hold, _) = story.hand_off(NEXT, Lease::Watchdog).expect("a hand-off");
     story.holds().takes(hold, WATCHDOG, story.now);
-    let prolong = story.prolong().expect("another lease");
-    story.prolonged(prolong, 0);
+    let update = story.next_update().expect("another lease");
+    story.record_update(update, 0);
     story.now += WATCHDOG / 2;
     assert!(matches!(story.renewal(NEXT), Renewal::Due { .. }));
 }

@@ -219,7 +219,7 @@ fn a_renewal_from_before_a_shorter_lease_says_nothing_once_a_longer_one_is_asked
     story.give_back(outer);
     let (next, validity) = story.hand_off(ME + 1, Lease::Watchdog).expect("a hand-off");
     story.holds().takes(next, WATCHDOG, story.now);
-    story.prolong().expect("a longer lease");
+    story.next_update().expect("a longer lease");
     assert!(!story.holds().renewed(shortened, story.now + MS, WATCHDOG, story.now + MS));
     assert!(validity.check(story.now) <= Some(ends), "Redis ends it before that");
 }
@@ -293,9 +293,9 @@ fn a_hold_that_no_call_has_taken_is_not_extended_by_the_lease_of_another() {
     let (_nested, _) = story.grant(HOUR.into());
     let (confirm, _) = oneshot::channel();
     story.holds().confirms_to(confirm);
-    let prolong = story.prolong().expect("what the caller waits for");
-    assert_eq!(prolong.lease, HOUR);
-    story.prolonged(prolong, 0);
+    let update = story.next_update().expect("what the caller waits for");
+    assert_eq!(update.lease, HOUR);
+    story.record_update(update, 0);
     let own = Some(valid_until(story.now, WATCHDOG));
     assert_eq!(validity.check(story.now), own);
     story.holds().takes(late, WATCHDOG, story.now);

@@ -60,7 +60,7 @@ fn a_request_that_was_sent_twice_says_nothing_of_the_holds_before_it_and_a_later
     let (hold, first) = story.grant(HOUR.into());
     story.give_back(hold);
     let (hold, second) = story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
-    story.prolong().expect("a lease");
+    story.next_update().expect("a lease");
     story.give_back(hold);
     assert_eq!(story.lose(FoundBy::HandOff), Some(true));
     assert_eq!([&first, &second].map(|one| one.is_gone()), [false, true]);
@@ -75,10 +75,10 @@ fn who_awaits_the_answer_to_a_request_does_not_hear_of_a_loss_beside_it() {
     let (confirm, mut confirmation) = oneshot::channel();
     story.try_hand_off(NEXT, HOUR.into(), false, Some(confirm)).expect("a hand-off");
     let permit = story.possession.try_permit().expect("the permit");
-    let prolong = story.prolong().expect("a lease");
+    let update = story.next_update().expect("a lease");
     assert_eq!(story.lose(FoundBy::Renewal), Some(true));
     assert!(confirmation.try_recv().is_err(), "the request may have found the hold there");
-    assert_eq!(story.prolonged(prolong, 0).len(), 1);
+    assert_eq!(story.record_update(update, 0).len(), 1);
     drop(permit);
 }
 
@@ -89,7 +89,7 @@ fn who_awaits_a_confirmation_of_a_lock_with_no_guard_has_it_from_its_release_or_
     let (confirm, _confirmation) = oneshot::channel();
     let handed = story.try_hand_off(NEXT, HOUR.into(), false, Some(confirm));
     story.give_back(handed.expect("a hand-off").hold.0);
-    assert!(story.prolong().is_none(), "its release says it");
+    assert!(story.next_update().is_none(), "its release says it");
     assert!(story.holds().take_confirms_of_lost().is_empty());
     let (next, _) = story.grant(HOUR.into());
     story.possession.take_back(story.now);

@@ -32,14 +32,14 @@ fn each_holder_has_the_next_token_and_none_is_given_twice() {
     };
     assert_eq!(next(NEXT), Some(token(11)));
     let handed = story.try_hand_off(LAST, Lease::Watchdog, true, None).expect("the last");
-    let prolong = story.holds().prolong(&story.config, 64, story.now).expect("more tokens");
-    assert_eq!((handed.hold.2, prolong.tokens), (Some(token(12)), 64));
+    let update = story.holds().next_update(&story.config, 64, story.now).expect("more tokens");
+    assert_eq!((handed.hold.2, update.tokens), (Some(token(12)), 64));
     story.give_back(handed.hold.0);
     let before = story.pending();
     assert_eq!(next(NEXT), None, "none is left: the next one asks Redis");
     assert_eq!(story.pending(), before, "nothing has changed");
     let drawn = TokenBlock::up_to(token(100), 64);
-    story.holds().prolonged(prolong, drawn, 0, story.now, story.now);
+    story.holds().record_update(update, drawn, 0, story.now, story.now);
     assert_eq!((next(NEXT), next(LAST)), (Some(token(37)), Some(token(38))));
 }
 
@@ -48,14 +48,14 @@ fn tokens_are_drawn_when_half_of_a_block_is_gone() {
     let story = Story::given_back(Lease::Watchdog);
     story.hand_off(NEXT, Lease::Watchdog).expect("a hand-off");
     let ask = |story: &Story, block| {
-        let prolong = story.holds().prolong(&story.config, block, story.now);
-        prolong.map_or(0, |prolong| prolong.tokens)
+        let update = story.holds().next_update(&story.config, block, story.now);
+        update.map_or(0, |update| update.tokens)
     };
     assert_eq!(ask(&story, 0), 0, "no waiter needs one");
-    let prolong = story.holds().prolong(&story.config, 8, story.now).expect("a block");
+    let update = story.holds().next_update(&story.config, 8, story.now).expect("a block");
     for (last, asks) in [(107, 0), (104, 0), (103, 8)] {
         let left = TokenBlock::up_to(token(last), u32::try_from(last - 99).unwrap() - 1);
-        story.holds().prolonged(prolong, left, 0, story.now, story.now);
+        story.holds().record_update(update, left, 0, story.now, story.now);
         assert_eq!(ask(&story, 8), asks, "{} are left", left.left());
     }
 }
@@ -67,11 +67,11 @@ fn a_streak_of_hand_offs_ends_while_others_wait_and_only_then() {
     let over = |story: &Story| story.holds().turn_of_others(&story.config, story.now);
     for handoffs in 1..=5 {
         let (hold, _) = story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
-        story.prolonged(story.prolong().expect("a lease"), 0);
+        story.record_update(story.next_update().expect("a lease"), 0);
         assert_eq!(over(&story), None, "no other client waits");
         let (confirm, _confirmation) = oneshot::channel();
         story.holds().confirms_to(confirm);
-        story.prolonged(story.prolong().expect("who awaits it"), 2);
+        story.record_update(story.next_update().expect("who awaits it"), 2);
         assert_eq!(over(&story), (handoffs >= 3).then_some(2), "{handoffs}");
         story.give_back(hold);
     }
@@ -79,7 +79,7 @@ fn a_streak_of_hand_offs_ends_while_others_wait_and_only_then() {
     let mut story = Story::given_back(HOUR.into());
     assert_eq!(over(&story), None);
     story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
-    story.prolonged(story.prolong().expect("a lease"), 1);
+    story.record_update(story.next_update().expect("a lease"), 1);
     assert_eq!(over(&story), None);
     story.now += story.config.max_handoff_time;
     assert_eq!(over(&story), Some(1));
@@ -94,15 +94,15 @@ fn redis_is_asked_how_many_wait_half_a_streak_after_the_last_answer() {
     story.config.max_handoffs = 5;
     for asks in [false, false, true, false, false, true] {
         let (hold, _) = story.hand_off(NEXT, Lease::Watchdog).expect("a hand-off");
-        let prolong = story.prolong();
-        assert_eq!(prolong.is_some(), asks);
-        prolong.map(|prolong| story.prolonged(prolong, 0));
+        let update = story.next_update();
+        assert_eq!(update.is_some(), asks);
+        update.map(|update| story.record_update(update, 0));
         story.give_back(hold);
     }
     story.hand_off(NEXT, Lease::Watchdog).expect("a hand-off");
-    assert_eq!(story.prolong(), None);
+    assert_eq!(story.next_update(), None);
     story.now += story.config.max_handoff_time / 2;
-    assert!(story.prolong().is_some(), "by time, too");
+    assert!(story.next_update().is_some(), "by time, too");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_lock_that_redis_granted_by_message_is_the_first_waiter_s_for_no_longer_than
     story.give_back(hold);
     // It left as it got it, and the next one has a default lease.
     story.hand_off(LAST, Lease::Watchdog).expect("a hand-off");
-    assert_eq!(story.prolong().map(|prolong| prolong.lease), Some(WATCHDOG));
+    assert_eq!(story.next_update().map(|update| update.lease), Some(WATCHDOG));
 }
 
 /// The waiter for which Redis was asked has left, and the next one would have a longer lease.
@@ -126,14 +126,14 @@ fn a_lease_that_was_written_ahead_is_what_the_next_hold_relies_on() {
     let story = Story::new();
     let (grace, short) = (Duration::from_millis(800), Duration::from_millis(200));
     story.holds().granted_by_message(grace, valid_until(story.now, grace), TokenBlock::default());
-    story.prolonged(Prolong::ahead(short, 0), 0);
+    story.record_update(Update::ahead(short, 0), 0);
     let (_, validity) = story.hand_off(NEXT, HOUR.into()).expect("a hand-off");
     let ends = valid_until(story.now, short);
     assert!(validity.check(story.now) <= Some(ends), "Redis ends it before that");
     // A default one is renewed from then on.
     let story = Story::new();
     story.holds().granted_by_message(grace, valid_until(story.now, grace), TokenBlock::default());
-    story.prolonged(Prolong::ahead(WATCHDOG, 0), 0);
+    story.record_update(Update::ahead(WATCHDOG, 0), 0);
     let (hold, _) = story.hand_off(NEXT, Lease::Watchdog).expect("a hand-off");
     story.holds().takes(hold, WATCHDOG, story.now);
     assert_eq!(story.holds().watched_since(NEXT), Some(story.now));

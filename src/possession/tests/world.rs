@@ -44,7 +44,7 @@ pub(super) enum Op {
     /// The waiter takes it.
     Claim,
     /// The client's thread gets the permit and tells Redis what it has to hear of hand-offs.
-    Settle,
+    Update,
     /// The background gets the permit and sends the pending release.
     Pay,
     /// Redis executes the request under way.
@@ -79,7 +79,7 @@ pub(super) enum Op {
 enum What {
     Acquire { handle: HandleId, ask: Ask, lease: Lease, requested: Duration },
     Release { pending: PendingRelease, then: Option<(HandleId, Lease)>, confirms: usize },
-    Prolong(Prolong),
+    Update(Update),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -150,7 +150,7 @@ pub(super) struct World {
     /// The handles on the watchdog's schedule.
     scheduled: BTreeSet<HandleId>,
     /// The client's thread has been asked to see to hand-offs.
-    settling: bool,
+    update_queued: bool,
     /// The waiter has not taken the lock.
     unclaimed: Option<HoldId>,
     /// A delete came while a request was under way: what that grants is betrayed.
@@ -194,7 +194,7 @@ impl World {
             freeing: false,
             renewing: None,
             scheduled: BTreeSet::new(),
-            settling: false,
+            update_queued: false,
             unclaimed: None,
             betrayed: false,
         }
@@ -244,7 +244,7 @@ impl World {
                 self.holds().takes(hold, WATCHDOG, self.now);
                 self.watch();
             }
-            Op::Settle if self.request.is_none() && self.settling => self.settle(),
+            Op::Update if self.request.is_none() && self.update_queued => self.update(),
             Op::Pay if self.request.is_none() => {
                 if let Some(pending) = self.pending() {
                     self.release(pending, None);
@@ -308,7 +308,7 @@ impl World {
         self.given_back.clear();
         self.hear();
         assert!(self.awaits.is_empty(), "a caller never gets its confirmation");
-        (self.settling, self.unclaimed, self.betrayed) = (false, None, false);
+        (self.update_queued, self.unclaimed, self.betrayed) = (false, None, false);
         self.renewing = None;
         let ask = self.holds().ask_first(handle);
         self.ask(handle, ask, lease);
@@ -341,8 +341,8 @@ impl World {
             assert!(waits, "a caller never gets its confirmation");
             self.awaits.push(Awaits { confirmation, asked: false });
         }
-        assert!(handed.settle || self.settling, "no thread settles it");
-        self.settling = true;
+        assert!(handed.needs_update || self.update_queued, "no thread updates Redis");
+        self.update_queued = true;
         (self.inside, self.unclaimed) = (to, Some(handed.hold.0));
         let (hold, validity, _) = handed.hold;
         let until = validity.check(self.now).unwrap_or(self.now);
@@ -353,20 +353,20 @@ impl World {
         self.guards.push(Guard { hold, validity, until, own, betrayed });
     }
 
-    fn settle(&mut self) {
+    fn update(&mut self) {
         let waits = self.holds().waits_for_renewal(WATCHDOG);
         assert!(!waits || self.renewing.is_some(), "nothing will tell it to go on");
         if waits {
             return;
         }
-        let prolong = self.holds().prolong(&self.config, 0, self.now);
-        match prolong {
-            Some(prolong) => {
-                self.send(What::Prolong(prolong));
-                self.holds().set_prolonging(true);
+        let update = self.holds().next_update(&self.config, 0, self.now);
+        match update {
+            Some(update) => {
+                self.send(What::Update(update));
+                self.holds().set_updating(true);
             }
             None => {
-                self.settling = false;
+                self.update_queued = false;
                 let renewed_at = self.holds().renewed_at();
                 for until in self.watched() {
                     let due = renewed_at.map(|at| (at + PERIOD).max(self.now));

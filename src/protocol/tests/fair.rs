@@ -5,9 +5,9 @@ use redis::{Connection, ConnectionLike, FromRedisValue};
 use super::server::Server;
 use super::*;
 
-mod prolong;
 mod server_limits;
 mod turns;
+mod update;
 
 const LOCK: &str = "lock";
 const QUEUE: &str = "queue";
@@ -172,10 +172,10 @@ impl Queue {
     }
 
     /// Another holder is inside under that owner. Its client has a waiter of that age, if any.
-    fn prolong(&mut self, owner: &str, lease: u64, age: Option<u64>) -> Value {
+    fn update(&mut self, owner: &str, lease: u64, age: Option<u64>) -> Value {
         let (client, _) = owner.rsplit_once(':').expect("an owner");
         let entry = Entry { age, ..since(client, 0) };
-        self.run(&SCRIPTS.fair_prolong, &entry, &[&owner, &1, &lease, &0])
+        self.run(&SCRIPTS.fair_update, &entry, &[&owner, &1, &lease, &0])
     }
 
     /// The client that listens there hears that it has the lock. Returns the owner, and how many
@@ -207,7 +207,7 @@ impl Queue {
     /// A waiter of it takes the lock. Returns the owner.
     fn takes(&mut self, client: &str, at: usize) -> String {
         let (owner, _) = self.granted(client, at);
-        let reply = self.prolong(&owner, LEASE, None);
+        let reply = self.update(&owner, LEASE, None);
         assert!(matches!(reply, Value::Array(_)), "{reply:?}");
         owner
     }
@@ -351,7 +351,7 @@ fn a_hash_that_is_no_lock_is_refused_and_stays() {
         assert_eq!(says, ("WRONGTYPE", Some("the hash is not a lock")));
     }
     assert_eq!(queue.release("a:1", "a", None), said(Loss::KeyGone));
-    assert_eq!(queue.prolong("a:1", LEASE, None), said(Loss::KeyGone));
+    assert_eq!(queue.update("a:1", LEASE, None), said(Loss::KeyGone));
     assert_eq!(queue.ask::<u32>(&["DBSIZE"]), 1);
 }
 
@@ -364,7 +364,7 @@ fn a_nested_hold_needs_its_outer_one_and_passes_everybody() {
     assert_eq!(queue.run(&SCRIPTS.fair_acquire, &NO_ENTRY, &nested), Value::Nil);
     assert_eq!(queue.ask::<u32>(&["HGET", LOCK, "a:1"]), 2);
     let x = queue.listens("x");
-    assert!(matches!(queue.prolong("a:1", 500_000, None), Value::Array(_)));
+    assert!(matches!(queue.update("a:1", 500_000, None), Value::Array(_)));
     assert_eq!(queue.ask::<u32>(&["HGET", LOCK, "a:1"]), 1);
     assert_eq!(queue.hears(x).as_deref(), Some("500001"), "the lease is shorter now");
     queue.ask::<()>(&["DEL", LOCK]);

@@ -108,7 +108,7 @@ impl Script {
         match value {
             "failed" if self.body.contains(" = lost") => owned("+GONE +TAKEN"),
             "failed" => owned("-WRONGTYPE"),
-            "prolonged" => owned("+GONE +TAKEN"),
+            "updated" => owned("+GONE +TAKEN"),
             "acquire({KEYS[1]}, {owner, lease, count})" => owned("nil +GONE +TAKEN"),
             "expires" | "granted" | "look" | "refused" | "marked" => Vec::new(),
             "token" => owned("nil string"),

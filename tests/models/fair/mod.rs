@@ -1,7 +1,7 @@
 //! The queue of a fair lock as a model, of which every state is visited: three clients with a waiter
 //! each or two, entries, grants on release under an owner that no handle is, and what hands them on.
 //!
-//! It follows `lua/fair.lua`, `lua/fair_{acquire,release,leave,refresh,prolong}.lua`, `src/acquire.rs`,
+//! It follows `lua/fair.lua`, `lua/fair_{acquire,release,leave,refresh,update}.lua`, `src/acquire.rs`,
 //! `src/releaser/granted.rs`, `src/wait/{entry,entries}.rs` and `src/protocol/grant.rs`.
 //!
 //! # What is in it

@@ -1,4 +1,4 @@
-//! What the server does: `lua/fair.lua`, `lua/fair_{acquire,release,leave,refresh,prolong}.lua` in the
+//! What the server does: `lua/fair.lua`, `lua/fair_{acquire,release,leave,refresh,update}.lua` in the
 //! abstract, and what ends by itself.
 
 use super::state::{Call, Client, Entry, GRANT, Key, Reply, Request, Sent, Since, State};
@@ -132,7 +132,7 @@ impl Fair {
         state.clients[c].lapsed &= state.notified == Some(c);
     }
 
-    /// `lua/fair_prolong.lua`, after which the client's entry is that of its next waiter.
+    /// `lua/fair_update.lua`, after which the client's entry is that of its next waiter.
     pub(super) fn hand_off(&self, state: &mut State, c: usize) {
         let Some(mut hand_off) = state.clients[c].hand_off else { return };
         let has = state.has(c, hand_off.from) || state.has(c, hand_off.to);

@@ -171,7 +171,7 @@ fn a_late_request_that_shortens_the_lease_of_its_own_possession_breaks_exclusion
     let closes = closes_shorter(possession([THREE, NONE], 1));
     check_but("late, what shortens is closed", closes, &[LEASE, ORPHAN]);
     if is_full() {
-        assert_violates("a late prolong", executed(possession([THREE, ONE], 1)), EXCLUSION);
+        assert_violates("a late update", executed(possession([THREE, ONE], 1)), EXCLUSION);
         let nests = closes_shorter(possession([NESTING, NONE], 1));
         check_but("late, nested, what shortens is closed", nests, &[COUNT, LEASE, ORPHAN]);
         let closes = closes_shorter(possession([THREE, ONE], 1));

@@ -38,12 +38,12 @@ impl Possession {
     /// What the client has to say of a possession whose permit is free.
     pub(super) fn next_request(&self, client: &Client, slot: &Slot) -> Option<Request> {
         let (count, tokens) = (slot.kept(), self.fenced && slot.tokens.1 == 0);
-        let prolongs = slot.unwritten || slot.awaits.is_some() || tokens && client.waiting() > 0;
-        let says = slot.is_pending() || count > 0 && slot.handed && prolongs;
+        let updates = slot.unwritten || slot.awaits.is_some() || tokens && client.waiting() > 0;
+        let says = slot.is_pending() || count > 0 && slot.handed && updates;
         let stays = |hold: &Hold| hold.until.valid && hold.long;
         let shortens = self.bug == Some(Bug::ReleaseShortens);
         let long = slot.holds.iter().flatten().any(stays) && !shortens;
-        let kind = if count > 0 && slot.handed { Kind::Prolong } else { Kind::Release };
+        let kind = if count > 0 && slot.handed { Kind::Update } else { Kind::Release };
         let request = Request { kind, count, long };
         let beside = request.may_shorten() && slot.renewal.is_some();
         let waits = beside && self.bug != Some(Bug::RenewalBeside);
@@ -140,10 +140,10 @@ impl Possession {
                     return;
                 }
                 slot.until = slot.until.or(until);
-                if kind == Kind::Prolong && self.fenced {
+                if kind == Kind::Update && self.fenced {
                     slot.tokens = (token, BLOCK);
                 }
-                if kind == Kind::Prolong && current {
+                if kind == Kind::Update && current {
                     slot.unwritten = false;
                     slot.extend(until);
                 }
@@ -188,7 +188,7 @@ impl Possession {
     pub(super) fn can_hand_off(&self, client: &Client, slot: &Slot) -> bool {
         let permit = match slot.in_flight {
             None => !slot.freeing,
-            Some(in_flight) => in_flight.request.kind == Kind::Prolong,
+            Some(in_flight) => in_flight.request.kind == Kind::Update,
         };
         let releases = slot.freeing && self.bug == Some(Bug::FreesANewerHolder);
         let there = slot.counted > 0 && slot.until.valid;

@@ -1,7 +1,7 @@
 //! The possession as a model, of which every state is visited: two clients with two or three handles
 //! each, which share one name and hand it off inside the client.
 //!
-//! It follows `lua/{acquire,release,prolong,renew}.lua`, `src/possession`, `src/handoff`,
+//! It follows `lua/{acquire,release,update,renew}.lua`, `src/possession`, `src/handoff`,
 //! `src/releaser` and what of `src/wait` decides who gets the lock next.
 //!
 //! # What is in it
@@ -11,7 +11,7 @@
 //! which the watchdog renews) or with a short one, nested holds included, and drop their guards or await
 //! `unlock`. When the last guard of a handle goes, the head of the client's wait queue has the lock, in
 //! the same possession, or the client releases it although it could hand it off (other clients have
-//! waited for too long, or too little of the lease is left). Redis hears of a hand-off from `prolong`,
+//! waited for too long, or too little of the lease is left). Redis hears of a hand-off from `update`,
 //! and only of another lease or for an `unlock`. One request of a possession is under way at a time,
 //! beside a renewal.
 //!
@@ -26,7 +26,7 @@
 //!   the queue of a fair lock, `hold_at_least`, `extend`, more than one caller of a handle.
 //! - How late a waiter asks: there is no clock. It is checked that no waiter of any client goes by a
 //!   longer lease than the key has.
-//! - A `prolong` that the client gives up for good. Here it sends another as long as there is something
+//! - An `update` that the client gives up for good. Here it sends another as long as there is something
 //!   to say. It is idempotent (of the tokens that it draws twice, the first are thrown away), so one that
 //!   was sent before and one that was not are the same request.
 //! - What an `unlock` hears that is neither `Ok` nor `Lost`: that of a request which was given up, and of
@@ -43,7 +43,7 @@
 //! - A first acquire that runs behind a nested one sets the count down, and a nested one that runs
 //!   behind its release sets it up: `COUNT` is violated. The release that frees does not go by it.
 //! - A renewal or an acquire makes a shorter lease long again: `LEASE` is violated.
-//! - A `prolong`, or the release of a nested hold, sets a short lease again, behind one that has set a
+//! - An `update`, or the release of a nested hold, sets a short lease again, behind one that has set a
 //!   long lease for a newer hold. The key ends before that hold does: `THERE` and `EXCLUSION` are
 //!   violated.
 //!
@@ -59,7 +59,7 @@
 //!   confirmed a longer one ([`Bug::UnderwayIgnored`]).
 //! - A renewal and a request that may shorten the lease are never under way at the same time, because
 //!   their answers do not say which was executed last ([`Bug::RenewalBeside`]). That goes for a
-//!   `prolong` and for the release of a nested hold.
+//!   `update` and for the release of a nested hold.
 //! - An answer that was granted before the loss was found, and arrives after that, makes no valid hold.
 //!
 //! # Steps taken together
@@ -100,7 +100,7 @@ pub(crate) enum Bug {
     RenewCreates,
     /// A renewal without an answer is taken for one that was executed.
     UnknownRenews,
-    /// The script `prolong` leaves the count as it is.
+    /// The script `update` leaves the count as it is.
     CountUnwritten,
     /// A holder with another lease leaves the key with that of the one before.
     LongLeaseStays,

@@ -80,7 +80,7 @@ fn is_settled(state: &State) -> bool {
 }
 
 const WITH_FAULTS: Possible = |model| model.faults > 0;
-// A fenced lock is not handed on before the prolong has brought the next tokens.
+// A fenced lock is not handed on before the update has brought the next tokens.
 const OF_THREE: Possible =
     |model| !model.fenced && model.has(|roles| roles.iter().all(|role| role.calls > 0));
 const OF_EQUAL: Possible =
@@ -111,23 +111,22 @@ pub(super) const REACHED: &[(Possible, &str, Seen)] = &[
     (OF_EQUAL, "a lock was handed off, and nothing is to be written", |_, state| {
         slots(state).any(|slot| slot.unclaimed && !slot.unwritten && slot.awaits.is_none())
     }),
-    (OF_THREE, "the lock is handed on while a prolong is under way", |_, state| {
-        let on =
-            |in_flight: InFlight| in_flight.request.kind == Kind::Prolong && !in_flight.current;
+    (OF_THREE, "the lock is handed on while an update is under way", |_, state| {
+        let on = |in_flight: InFlight| in_flight.request.kind == Kind::Update && !in_flight.current;
         all_in_flight(state).any(|(slot, in_flight)| on(in_flight) && slot.is_valid())
     }),
     (OF_THREE, "a request confirms an unlock, and another one awaits the next", |_, state| {
         all_in_flight(state)
             .any(|(slot, in_flight)| in_flight.confirms.is_some() && slot.awaits.is_some())
     }),
-    (OF_THREE, "a prolong makes the lease shorter", |_, state| {
+    (OF_THREE, "an update makes the lease shorter", |_, state| {
         all_in_flight(state).any(|(_, InFlight { request, reply, .. })| {
             let short = matches!(reply, Some(Reply::Done(until, _)) if until.covered);
-            request.kind == Kind::Prolong && request.may_shorten() && short
+            request.kind == Kind::Update && request.may_shorten() && short
         })
     }),
-    (OF_THREE, "a prolong finds that the possession is gone", |_, state| {
-        finds_gone(state, Kind::Prolong, false)
+    (OF_THREE, "an update finds that the possession is gone", |_, state| {
+        finds_gone(state, Kind::Update, false)
     }),
     (NESTED, "a nested acquire finds that the possession is gone", |_, state| {
         finds_gone(state, Kind::Acquire, true)

@@ -1,4 +1,4 @@
-//! What the server does: `lua/{acquire,release,prolong,renew}.lua` in the abstract, and the end of a
+//! What the server does: `lua/{acquire,release,update,renew}.lua` in the abstract, and the end of a
 //! lease.
 
 use super::state::{Deadline, InFlight, Kind, Reply, Request, State};
@@ -32,15 +32,15 @@ impl Possession {
                 self.free(state, (c, s));
                 return Reply::Done(Deadline::default(), 0);
             }
-            Kind::Prolong if self.bug == Some(Bug::CountUnwritten) => {}
-            Kind::Release | Kind::Prolong => slot.redis = slot.redis.min(count),
+            Kind::Update if self.bug == Some(Bug::CountUnwritten) => {}
+            Kind::Release | Kind::Update => slot.redis = slot.redis.min(count),
             Kind::Renew => slot.redis = slot.redis.max(1),
         }
         let shortens = kind == Kind::Acquire && self.bug == Some(Bug::NestedShortens);
         let keeps_longer = has && matches!(kind, Kind::Acquire | Kind::Renew) && !shortens;
         self.expire_after(state, (c, s), long, keeps_longer);
         let mut token = 0;
-        let draws = kind == Kind::Prolong || kind == Kind::Acquire && count == 1;
+        let draws = kind == Kind::Update || kind == Kind::Acquire && count == 1;
         if self.fenced && draws {
             token = state.drawn + 1;
             state.drawn += BLOCK;

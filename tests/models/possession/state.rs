@@ -42,7 +42,7 @@ pub(crate) struct Hold {
 pub(crate) enum Kind {
     Acquire,
     Release,
-    Prolong,
+    Update,
     Renew,
 }
 
@@ -202,7 +202,7 @@ impl Deadline {
 impl Request {
     /// A request that sets a short lease, whatever it was.
     pub(crate) fn may_shorten(self) -> bool {
-        let sets = self.kind == Kind::Prolong || self.kind == Kind::Release && self.count > 0;
+        let sets = self.kind == Kind::Update || self.kind == Kind::Release && self.count > 0;
         sets && !self.long
     }
 }

@@ -12,8 +12,8 @@ impl World {
         let Some(left) = self.possession.begin_gap(&self.config, self.now, Duration::ZERO) else {
             return false;
         };
-        assert!(left.settle || self.settling, "no thread settles it");
-        self.settling = true;
+        assert!(left.needs_update || self.update_queued, "no thread updates Redis");
+        self.update_queued = true;
         self.awaits.push(Awaits { confirmation: left.confirmation, asked: false });
         self.gaps.push(left.ended);
         true

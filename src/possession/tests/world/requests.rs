@@ -36,9 +36,9 @@ impl World {
                     Released::CountLowered | Released::Freed { .. } => Reply::Done,
                 }
             }
-            What::Prolong(Prolong { count, lease, .. }) => {
-                let prolonged = self.redis.prolong(&id, *count, millis(*lease), now);
-                prolonged.map_or(Reply::Gone, |()| Reply::Done)
+            What::Update(Update { count, lease, .. }) => {
+                let updated = self.redis.update(&id, *count, millis(*lease), now);
+                updated.map_or(Reply::Gone, |()| Reply::Done)
             }
         });
     }
@@ -78,15 +78,15 @@ impl World {
                     self.acquire(handle, lease);
                 }
             }
-            (What::Prolong(prolong), Reply::Done) => {
+            (What::Update(update), Reply::Done) => {
                 let none = TokenBlock::default();
-                self.confirmed(|holds| holds.prolonged(prolong, none, 1, sent, now));
-                self.holds().set_prolonging(false);
+                self.confirmed(|holds| holds.record_update(update, none, 1, sent, now));
+                self.holds().set_updating(false);
             }
-            (What::Prolong(_), _) => {
+            (What::Update(_), _) => {
                 self.tells();
                 lose(FoundBy::HandOff);
-                self.settling = false;
+                self.update_queued = false;
             }
         }
     }
@@ -123,14 +123,14 @@ impl World {
         if arrived {
             self.arrive();
         }
-        if let Some(Request { what: What::Prolong(_), .. }) = self.request.take() {
+        if let Some(Request { what: What::Update(_), .. }) = self.request.take() {
             // Of those that came since, too.
             let confirms = self.holds().take_confirms(usize::MAX);
             for confirm in confirms {
                 let error = Error::new(ErrorKind::Unavailable, Outcome::Unknown, "no answer");
                 let _ = confirm.send(Err(error));
             }
-            self.holds().set_prolonging(false);
+            self.holds().set_updating(false);
         }
     }
 

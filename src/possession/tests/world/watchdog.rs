@@ -33,7 +33,7 @@ impl World {
                     assert!(at > self.now, "it would look again and again");
                     let in_time = first.is_some_and(|until| at < until);
                     // The client's thread has it written, or finds out that Redis does not answer.
-                    assert!(in_time || self.settling, "it would look too late");
+                    assert!(in_time || self.update_queued, "it would look too late");
                 }
                 Renewal::Idle { .. } => {
                     assert!(handle != self.inside || first.is_none(), "a guard needs a renewal");
@@ -127,8 +127,8 @@ impl World {
         for op in [Op::ArriveRenewal, Op::AnswerRenewal { lost: false }] {
             self.run(&op);
         }
-        while self.settling {
-            for op in [Op::Settle, Op::Arrive, Op::Answer] {
+        while self.update_queued {
+            for op in [Op::Update, Op::Arrive, Op::Answer] {
                 self.run(&op);
             }
         }

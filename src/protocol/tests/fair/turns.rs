@@ -25,7 +25,7 @@ fn a_release_tells_the_next_and_when_the_second_has_to_look() {
     refusal_of(&queue.acquire("b:1", &NO_ENTRY));
     // Executed twice, as when the reply was lost.
     for _ in 0..2 {
-        queue.prolong(&grant, LEASE, None);
+        queue.update(&grant, LEASE, None);
         assert_eq!(queue.ask::<Vec<String>>(&["HKEYS", LOCK]), [&*grant]);
         assert!(queue.ask::<u64>(&["PTTL", LOCK]) > GRACE);
     }
@@ -133,7 +133,7 @@ fn a_client_that_asks_is_told_whichever_request_brought_its_entry_and_leaves_not
     assert_eq!(queue.ask::<Vec<String>>(&fields), ["notify", "2"]);
     assert!(queue.is_granted("a:1", &asks));
     let goes_on: [&dyn ToString; 4] = [&"a:1", &1, &LEASE, &0];
-    assert!(matches!(queue.run(&SCRIPTS.fair_prolong, &next, &goes_on), Value::Array(_)));
+    assert!(matches!(queue.run(&SCRIPTS.fair_update, &next, &goes_on), Value::Array(_)));
     queue.ask::<()>(&["DEL", LOCK]);
     let a = queue.listens("a");
     refusal_of(&queue.acquire("b:1", &NO_ENTRY));

@@ -123,7 +123,7 @@ fn a_writer_beside_its_own_reader_keeps_the_lock_for_the_longer_lease_of_the_two
 
 /// A writer knows its own lease, and the server that of the reader.
 #[test]
-fn a_writer_that_is_prolonged_keeps_the_lock_for_its_reader_and_no_longer_than_both() {
+fn a_writer_that_is_updated_keeps_the_lock_for_its_reader_and_no_longer_than_both() {
     let mut real = Real::new();
     let (long, short) = (LEASE, LEASE / 2);
     for (marked, asked, kept) in
@@ -140,7 +140,7 @@ fn a_writer_that_is_prolonged_keeps_the_lock_for_its_reader_and_no_longer_than_b
         let args = ["c0:2:write", "1", &asked.to_string(), "", "c0:1"].map(str::to_owned);
         for _ in 0..2 {
             let keys = [marker("c0:1")];
-            real.run(&SCRIPTS.rw_prolong, &no_waiter(0), &keys, &args);
+            real.run(&SCRIPTS.rw_update, &no_waiter(0), &keys, &args);
             let left: u64 = real.query(&["PTTL", LOCK]);
             assert!(left <= kept && left > kept - LEASE / 4, "{marked:?}: {left}, not {kept}");
             let of_reader: i64 = real.query(&["PTTL", &marker("c0:1")]);
@@ -228,7 +228,7 @@ fn a_writer_that_leaves_readers_of_its_client_behind_keeps_nobody_out() {
     let says = Says { client: 1, came: Some(Came::new(3, 2, false)), ticket: 2 };
     let keys = [marker("c0:1")];
     let args = ["c0:1".to_owned(), "1".into(), LEASE.to_string(), String::new()];
-    real.run(&SCRIPTS.rw_prolong, &says, &keys, &args);
+    real.run(&SCRIPTS.rw_update, &says, &keys, &args);
     assert_eq!(real.ask(&reads), Reply::Granted);
 }
 

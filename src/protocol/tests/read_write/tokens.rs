@@ -14,15 +14,15 @@ fn fenced(client: usize, owner: &str, tokens: u32) -> Ask {
 }
 
 /// What a request says that keeps the lock, and draws so many.
-fn prolong(real: &mut Real, owner: &str, tokens: u32) -> Value {
+fn update(real: &mut Real, owner: &str, tokens: u32) -> Value {
     let marker = (!owner.ends_with(":write")).then(|| marker(owner));
     let keys = marker.into_iter().chain((tokens > 0).then(|| TOKEN.to_owned()));
     let args = [owner.to_owned(), "1".to_owned(), LEASE.to_string(), String::new()];
     let keys: Vec<_> = keys.collect();
-    real.run_as("arriving", tokens, &SCRIPTS.rw_prolong, &no_waiter(0), &keys, &args)
+    real.run_as("arriving", tokens, &SCRIPTS.rw_update, &no_waiter(0), &keys, &args)
 }
 
-fn prolonged(token: Value) -> Value {
+fn updated(token: Value) -> Value {
     Value::Array(vec![Value::Array(vec![Value::Int(-1), token]), Value::Int(-1)])
 }
 
@@ -58,16 +58,16 @@ fn a_writer_draws_more_when_it_keeps_the_lock_and_a_reader_none() {
     real.query::<()>(&["SET", TOKEN, &AHEAD.to_string()]);
     assert_eq!(real.ask(&fenced(0, "c0:1:write", 2)), Reply::Granted);
     let last = Value::BulkString((AHEAD + 2 + 64).to_string().into_bytes());
-    assert_eq!(prolong(&mut real, "c0:1:write", 64), prolonged(last));
-    assert_eq!(prolong(&mut real, "c0:1:write", 0), prolonged(Value::Int(0)));
-    assert_eq!(prolong(&mut real, "c0:2:write", 64), said(Loss::TakenOver));
+    assert_eq!(update(&mut real, "c0:1:write", 64), updated(last));
+    assert_eq!(update(&mut real, "c0:1:write", 0), updated(Value::Int(0)));
+    assert_eq!(update(&mut real, "c0:2:write", 64), said(Loss::TakenOver));
     assert_eq!(real.counter(), Some(AHEAD + 66));
     // A counter that is none costs the writer nothing but the tokens.
     real.query::<()>(&["SET", TOKEN, "text"]);
-    assert_eq!(prolong(&mut real, "c0:1:write", 64), prolonged(Value::Int(0)));
+    assert_eq!(update(&mut real, "c0:1:write", 64), updated(Value::Int(0)));
     real.release("c0:1:write", &no_waiter(0));
     assert_eq!(real.ask(&Ask::once(0, "c0:1")), Reply::Granted);
-    assert_eq!(prolong(&mut real, "c0:1", 0), prolonged(Value::Int(0)));
+    assert_eq!(update(&mut real, "c0:1", 0), updated(Value::Int(0)));
     assert!(real.query::<bool>(&["EXISTS", &marker("c0:1")]));
 }
 

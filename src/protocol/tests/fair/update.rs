@@ -1,4 +1,4 @@
-//! Prolonged leases of a fair lock, as the script executes them.
+//! Updated leases of a fair lock, as the script executes them.
 
 use super::*;
 use crate::transport::Answer;
@@ -15,11 +15,11 @@ fn a_client_that_has_the_lock_is_told_how_old_the_oldest_waiter_elsewhere_is() {
     let granted = Value::Array(vec![Value::Nil, Value::Int(-1)]);
     assert_eq!(queue.acquire("a:1", &NO_ENTRY), granted);
     queue.acquire("a:2", &since("a", 9));
-    let prolong = |queue: &mut Queue| {
-        let Value::Array(reply) = queue.prolong("a:1", LEASE, None) else { panic!("no array") };
+    let update = |queue: &mut Queue| {
+        let Value::Array(reply) = queue.update("a:1", LEASE, None) else { panic!("no array") };
         seconds(&reply[1])
     };
-    assert_eq!(prolong(&mut queue), None);
+    assert_eq!(update(&mut queue), None);
     assert!(queue.order().is_empty(), "the entry of a waiter that has the lock");
     queue.acquire("x:1", &since("x", 4));
     queue.acquire("y:1", &since("y", 6));
@@ -28,9 +28,9 @@ fn a_client_that_has_the_lock_is_told_how_old_the_oldest_waiter_elsewhere_is() {
     assert_eq!(refusal[4], Value::Int(1), "it is the first");
     let Value::Array(refusal) = queue.acquire("y:1", &since("y", 6)) else { panic!("no refusal") };
     assert_eq!(refusal[4], Value::Nil, "it is not");
-    assert_eq!(prolong(&mut queue), Some(6));
+    assert_eq!(update(&mut queue), Some(6));
     assert_eq!(queue.order(), ["y", "x"]);
-    assert_eq!(queue.prolong("a:2", LEASE, None), said(Loss::TakenOver), "another owner has it");
+    assert_eq!(queue.update("a:2", LEASE, None), said(Loss::TakenOver), "another owner has it");
     let [_a, y] = ["a", "y"].map(|client| queue.listens(client));
     queue.release("a:1", "a", Some(5));
     assert_eq!(queue.granted("y", y).1, Some(5));
@@ -46,8 +46,8 @@ fn a_lease_that_ends_sooner_is_told_and_the_entry_is_that_of_the_next_waiter() {
     }
     let [x, y, z] = ["x", "y", "z"].map(|client| queue.listens(client));
     // The lease does not end sooner: the script notifies no client.
-    queue.prolong("a:1", LEASE, None);
-    queue.prolong("a:1", 500_000, Some(1));
+    queue.update("a:1", LEASE, None);
+    queue.update("a:1", 500_000, Some(1));
     assert_eq!(queue.order(), ["x", "y", "z", "a"]);
     assert_eq!(queue.hears(x).as_deref(), Some("500001"));
     assert_eq!(queue.hears(y), Some((500_001 + GRACE).to_string()));

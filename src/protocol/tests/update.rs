@@ -47,8 +47,8 @@ impl Tokens {
         self.draws(many, cmd.arg(owner).arg(LONG).arg(1).arg(many));
     }
 
-    fn prolong(&mut self, owner: &str, many: u64) {
-        let mut cmd = evalsha(&SCRIPTS.prolong, &[KEY, TOKEN]);
+    fn update(&mut self, owner: &str, many: u64) {
+        let mut cmd = evalsha(&SCRIPTS.update, &[KEY, TOKEN]);
         cmd.arg(owner).arg(1).arg(LONG).arg(many).arg(CHANNEL).arg("").arg("PUBLISH").arg(0);
         self.draws(many, &cmd);
     }
@@ -67,8 +67,8 @@ impl Tokens {
         self.fair(&SCRIPTS.fair_acquire, many, &[&owner, &LONG, &1, &many, &""]);
     }
 
-    fn fair_prolong(&mut self, owner: &str, many: u64) {
-        self.fair(&SCRIPTS.fair_prolong, many, &[&owner, &1, &LONG, &many]);
+    fn fair_update(&mut self, owner: &str, many: u64) {
+        self.fair(&SCRIPTS.fair_update, many, &[&owner, &1, &LONG, &many]);
     }
 
     fn set_last(&mut self, last: u64) {
@@ -87,8 +87,8 @@ fn no_token_is_drawn_twice_whichever_request_draws_it_and_however_many() {
         }
         for many in [1, 64, 1024, 1] {
             tokens.acquire("us:1", many);
-            tokens.prolong("us:1", many);
-            tokens.fair_prolong("us:1", many);
+            tokens.update("us:1", many);
+            tokens.fair_update("us:1", many);
             tokens.fair_acquire("us:1", many);
         }
     }
@@ -96,14 +96,14 @@ fn no_token_is_drawn_twice_whichever_request_draws_it_and_however_many() {
     tokens.set_last(0);
     let now: (u64, u64) = redis::cmd("TIME").query(&mut tokens.redis).unwrap();
     tokens.last = now.0 * 1_000_000 + now.1 - 1;
-    tokens.prolong("us:1", 64);
+    tokens.update("us:1", 64);
 }
 
-/// The reply to a prolonging that counts subscribers, and what one of them hears.
-fn prolonged(lease: u64, subscribers: usize, ours: u8) -> (Value, bool) {
+/// The reply to an update that counts subscribers, and what one of them hears.
+fn updated(lease: u64, subscribers: usize, ours: u8) -> (Value, bool) {
     let server = Server::start();
     let mut redis = server.connect();
-    SCRIPTS.prolong.load(&mut redis).unwrap();
+    SCRIPTS.update.load(&mut redis).unwrap();
     redis::pipe().hset(KEY, "us:1", 1).pexpire(KEY, 2 * LONG as i64).exec(&mut redis).unwrap();
     let mut listening: Vec<_> = (0..subscribers).map(|_| server.connect()).collect();
     for connection in &mut listening {
@@ -111,7 +111,7 @@ fn prolonged(lease: u64, subscribers: usize, ours: u8) -> (Value, bool) {
         connection.send_packed_command(&subscribe).unwrap();
         connection.recv_response().unwrap();
     }
-    let mut cmd = evalsha(&SCRIPTS.prolong, &[KEY]);
+    let mut cmd = evalsha(&SCRIPTS.update, &[KEY]);
     cmd.arg("us:1").arg(1).arg(lease).arg(0).arg(CHANNEL).arg("NUMSUB").arg("PUBLISH").arg(ours);
     let reply = redis.req_command(&cmd).expect("an answer");
     let hears = listening.first_mut().is_some_and(|connection| {
@@ -124,8 +124,8 @@ fn prolonged(lease: u64, subscribers: usize, ours: u8) -> (Value, bool) {
 #[test]
 fn a_lease_that_ends_sooner_is_published_if_others_listen() {
     let reply = |listening| Value::Array(vec![Value::Int(listening), Value::Int(0)]);
-    assert_eq!(prolonged(LONG, 1, 0), (reply(1), true));
-    assert_eq!(prolonged(LONG, 2, 1), (reply(2), true));
-    assert_eq!(prolonged(LONG, 1, 1), (reply(1), false), "this client knows");
-    assert_eq!(prolonged(3 * LONG, 1, 0), (reply(1), false), "it ends later");
+    assert_eq!(updated(LONG, 1, 0), (reply(1), true));
+    assert_eq!(updated(LONG, 2, 1), (reply(2), true));
+    assert_eq!(updated(LONG, 1, 1), (reply(1), false), "this client knows");
+    assert_eq!(updated(3 * LONG, 1, 0), (reply(1), false), "it ends later");
 }

@@ -1,4 +1,4 @@
--- rw_prolong: set the hold count and the lease of a reader or a writer that has a read-write lock.
+-- rw_update: set the hold count and the lease of a reader or a writer that has a read-write lock.
 --
 -- KEYS[1]   the lock, as rw_acquire has it
 -- KEYS[4]   the marker of the reader; for a writer its fencing token, as acquire has it, if it draws
@@ -13,7 +13,7 @@
 -- ARGV[15]  the reader of the same handle that may be beside a writer that draws no tokens; left out
 --           if none has been
 --
--- Replies  an      array of two: as prolong has it, but that nothing is known of listeners;
+-- Replies  an      array of two: as update has it, but that nothing is known of listeners;
 --                  and how long the oldest waiter of other clients has waited, in microseconds
 --                  (-1: there is none, or it is not known)
 --          +GONE   the owner holds nothing here; nothing was written
@@ -22,10 +22,10 @@
 -- The lease of one reader of several is that of its marker: the hash lasts as long as the longest.
 -- Beside a writer it lasts as long as the longer lease of the two: no client looks at the marker then.
 -- If it lasts for less now, a message says so: to all that wait in Redisson, and to the first two
--- clients in the queue, as fair_prolong does it. These hear of the marker of one of several, too:
+-- clients in the queue, as fair_update does it. These hear of the marker of one of several, too:
 -- the others may be gone when that ends.
 -- The first write is a PEXPIRE because Redis allows that when its memory is full. What follows the
--- prolonging is called protected: it has happened.
+-- update is called protected: it has happened.
 -- Why atomic: between "it is mine" and the new lease the old one may end and another
 -- owner may come in, whose lock this would change.
 

@@ -14,9 +14,9 @@ use super::{
     millis, publish,
 };
 
-/// What Redis says when it has prolonged a lease.
+/// What Redis says when it has the count and the lease of an update.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Prolonged {
+pub(crate) struct Updated {
     /// The fencing tokens that the client has drawn.
     pub(crate) tokens: TokenBlock,
     /// How many clients listen for a release; `None` if that is not known.
@@ -30,14 +30,14 @@ impl Call<'_> {
     /// subscribed to the lock's channel; `entry` is that of its next waiter, if Redis keeps a queue, and `beside` is the
     /// reader that may be beside a writer that draws no tokens. If Redis does not have the lock, the flag says that an
     /// earlier sending was never answered: it may have been executed.
-    pub(crate) async fn prolong(
+    pub(crate) async fn update(
         &mut self,
         names: &Names,
         owner: &str,
         terms: Terms,
         listens: bool,
         (entry, beside): (Option<QueueEntry>, Option<&str>),
-    ) -> Result<Result<Prolonged, (Loss, bool)>, Error> {
+    ) -> Result<Result<Updated, (Loss, bool)>, Error> {
         let is_said = entry.is_some() && names.is_read_write();
         let args = move |cmd: &mut Cmd| {
             cmd.arg(owner).arg(terms.count).arg(millis(terms.lease));
@@ -47,13 +47,13 @@ impl Call<'_> {
             }
         };
         let mut request = match entry {
-            None => self.prolong_request(names, terms.tokens > 0, listens, args),
+            None => self.update_request(names, terms.tokens > 0, listens, args),
             Some(entry) if names.is_read_write() => {
-                self.prolong_read_write(names, (owner, beside), terms.tokens, entry, args)
+                self.update_read_write(names, (owner, beside), terms.tokens, entry, args)
             }
             Some(entry) => {
                 let token = token_key(names, terms.tokens);
-                self.queue_request(&SCRIPTS.fair_prolong, names, entry, token, args)
+                self.queue_request(&SCRIPTS.fair_update, names, entry, token, args)
             }
         };
         let mut answer = self.router.call(&mut self.connection, &mut request).await?;
@@ -63,17 +63,17 @@ impl Call<'_> {
         }
         let reply: &[Value] = if let Value::Array(parts) = &answer.value { parts } else { &[] };
         let [Value::Int(listening), token] = reply else {
-            return Err(unexpected("prolong", &answer.value));
+            return Err(unexpected("update", &answer.value));
         };
         let tokens = match token {
             Value::BulkString(last) => TokenBlock::up_to(token_of(last)?, terms.tokens),
             _ => TokenBlock::default(),
         };
         let listening = u64::try_from(*listening).ok().filter(|_| !answer.asking);
-        Ok(Ok(Prolonged { tokens, listening, foreign }))
+        Ok(Ok(Updated { tokens, listening, foreign }))
     }
 
-    fn prolong_request<'r>(
+    fn update_request<'r>(
         &self,
         names: &'r Names,
         draws: bool,
@@ -81,15 +81,15 @@ impl Call<'_> {
         args: impl Fn(&mut Cmd),
     ) -> Request<'r> {
         let mut cmd = if draws {
-            evalsha(&SCRIPTS.prolong, &[names.key(), &names.token_key()])
+            evalsha(&SCRIPTS.update, &[names.key(), &names.token_key()])
         } else {
-            evalsha(&SCRIPTS.prolong, &[names.key()])
+            evalsha(&SCRIPTS.update, &[names.key()])
         };
         let channels = self.router.channels();
         args(&mut cmd);
         cmd.arg(names.channel()).arg(count_listeners(channels));
         cmd.arg(publish(channels)).arg(u8::from(listens));
-        let request = self.request(Some(&SCRIPTS.prolong), cmd, names.key());
+        let request = self.request(Some(&SCRIPTS.update), cmd, names.key());
         Request { publishes_on: Some(names.channel()), ..request }
     }
 }

@@ -1,4 +1,4 @@
--- prolong: set the hold count and the lease of an owner that has the lock.
+-- update: set the hold count and the lease of an owner that has the lock.
 --
 -- KEYS[1]  the lock: a hash with one field, owner -> hold count
 -- KEYS[2]  its fencing token, as acquire has it; left out if none is drawn
@@ -30,7 +30,7 @@
 -- The first write is a PEXPIRE because Redis allows that when its memory is full,
 -- and after the first allowed write it lets the script finish. What may be refused
 -- all the same is called protected: without tokens the next hold draws its own.
--- For fair_prolong it also returns whether the lease ends sooner.
+-- For fair_update it also returns whether the lease ends sooner.
 -- Why atomic: between "it is mine" and the new lease the old one may end and another
 -- owner may come in, whose lock this would change.
 

@@ -84,13 +84,13 @@ end
 -- script keeps the older entry. A client that asks has answered, so it has its full term again.
 -- One that is not subscribed yet has the grace: by then it has asked again, or it died before
 -- that.
--- `wrote` is how long the oldest waiter of the client has waited that wants to write: nil if the
+-- `writer_waited` is how long the oldest waiter of the client has waited that wants to write: nil if the
 -- lock is no read-write lock, empty if none does. It may be younger than the oldest waiter of all.
 -- For the same ticket an older time stays, as that of the entry does.
 -- When Redis's memory is full, a client that has no entry gets none until it asks again. One
 -- that has an entry keeps it: the PEXPIRE is allowed then, and after it what follows.
 -- Why atomic: an entry without its term would be that of a dead client.
-local function enter(now, waited, wrote)
+local function enter(now, waited, writer_waited)
   local last = tonumber(redis.call('HGET', waiting, 'ticket:' .. client))
   if last and ticket < last then
     return nil
@@ -114,10 +114,10 @@ local function enter(now, waited, wrote)
   local alive = string.format('%.0f', math.floor(now / 1000) + stays)
   redis.call('HSET', waiting, 'ticket:' .. client, ticket, 'mode:' .. client, own_mode,
     'alive:' .. client, alive, 'tokens:' .. client, wanted)
-  if wrote == '' then
+  if writer_waited == '' then
     redis.call('HDEL', waiting, 'writer:' .. client)
-  elseif wrote then
-    local came = now - wrote
+  elseif writer_waited then
+    local came = now - writer_waited
     local before = ticket == last and tonumber(redis.call('HGET', waiting, 'writer:' .. client))
     came = math.min(came, before or came)
     redis.call('HSET', waiting, 'writer:' .. client, string.format('%.0f', came))

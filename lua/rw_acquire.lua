@@ -64,7 +64,7 @@
 
 local key, owner, lease, count, wants = KEYS[1], ARGV[11], ARGV[12], ARGV[13], ARGV[14]
 local is_of_another, in_turn, beside = ARGV[15] ~= '', ARGV[16] ~= '', ARGV[17]
-local wrote = ARGV[18]
+local writer_waited = ARGV[18]
 local mode, holder, failed = mode_of(key)
 if failed then
   return failed
@@ -119,7 +119,7 @@ if looks and (is_of_another or redis.call('EXISTS', key, KEYS[2], KEYS[3]) > 0) 
   local now, notified = now_us(), redis.pcall('HGET', waiting, 'notified')
   local entered = false
   if type(notified) ~= 'table' then
-    entered = asking and enter(now, age, wrote) or not asking and redis.pcall('ZSCORE', queue, client)
+    entered = asking and enter(now, age, writer_waited) or not asking and redis.pcall('ZSCORE', queue, client)
   end
   for i, look in ipairs({entered, notified}) do
     if type(look) == 'table' and string.find(look.err, 'WRONGTYPE', 1, true) then

@@ -18,9 +18,10 @@
 --          +GONE   the owner holds nothing here; nothing was written
 --          +TAKEN  the same, and another owner has the lock
 --
--- The client sends this when holds of an owner are given back, but not all, and when
--- another holder is inside under the same owner: the lock was handed off without a word
--- to Redis, and count and lease are that one's now.
+-- The client sends this when another holder is inside under the same owner: the lock was
+-- handed off without a word to Redis, or is about to be, and count and lease are that
+-- one's now. It sends this also when holds of an owner are given back, but not all, and
+-- when the last one is, and the lock is to stay for a while.
 -- The count and the lease are absolute, so this sent twice counts once. (It draws
 -- tokens twice: the first ones are never given to a hold.)
 -- A refusal has reported the lease in force to the waiters, and they recheck when it

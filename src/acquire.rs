@@ -257,7 +257,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
     /// Redis may still execute the last try, or a hand-off that came too late for this call.
     fn may_be_pending<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         let may_have_pending = |last: Arc<Possession>| last.holds.lock().may_have_pending();
-        let is_pending = |handle: &Arc<Handle>| handle.last().is_some_and(may_have_pending);
+        let is_pending = |handle: &Arc<Handle>| handle.possession().is_some_and(may_have_pending);
         let pending = || self.question.handles().iter().any(is_pending);
         result.map_err(|error| if pending() { error.unknown() } else { error })
     }

@@ -26,9 +26,9 @@ pub use multi::MultiGuard;
 ///
 /// # Release on drop is not immediate!
 ///
-/// Dropping a guard only hands its hold to a background thread. That thread gives it back within
-/// about a round trip, and tries again while Redis is out of reach, until the lease has ended. A
-/// caller that needs to know that the lock is free awaits [`unlock`](Self::unlock); a process about
+/// Dropping a guard does no I/O. The next waiter of this client has the lock at once; if there is none, a background
+/// thread has Redis release it, within about a round trip, and tries again while Redis is out of reach, until the lease
+/// has ended. A caller that needs to know that the lock is free awaits [`unlock`](Self::unlock); a process about
 /// to exit awaits [`LockClient::close`](crate::LockClient::close), or, with guards that live,
 /// [`shutdown`](crate::LockClient::shutdown). A guard that is forgotten
 /// ([`mem::forget`](std::mem::forget)) counts as held: the client renews a default lease until

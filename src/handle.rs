@@ -30,11 +30,11 @@ pub(crate) struct Handle {
     /// Whether the log has a warning about it.
     sharing_reported: AtomicBool,
     own_wait_reported: AtomicBool,
-    /// Whether the watchdog has this handle on its schedule. It changes under the mutex of `last` only, and has no room
+    /// Whether the watchdog has this handle on its schedule. It changes under the mutex of `possession` only, and has no room
     /// there.
     watched: AtomicBool,
     /// The possession in which it was inside last, or for which it asks.
-    last: Mutex<Option<Arc<Possession>>>,
+    possession: Mutex<Option<Arc<Possession>>>,
 }
 
 impl Handle {
@@ -49,7 +49,7 @@ impl Handle {
             sharing_reported: AtomicBool::new(false),
             own_wait_reported: AtomicBool::new(false),
             watched: AtomicBool::new(false),
-            last: Mutex::default(),
+            possession: Mutex::default(),
         }
     }
 
@@ -72,20 +72,20 @@ impl Handle {
     /// A possession to ask for, in the memory of the last one, if that has ended.
     pub(crate) fn begins(&self, possessions: &Arc<Possessions>) -> Arc<Possession> {
         let is_own = |last: &mut Arc<Possession>| last.holds.lock().is_of(self.number);
-        let spare = self.last.lock().take_if(|last| !is_own(last));
+        let spare = self.possession.lock().take_if(|last| !is_own(last));
         possessions.begin(self.kind, &self.names, spare)
     }
 
     /// The handle is inside that possession from now on.
     pub(crate) fn enter(&self, possession: &Arc<Possession>) {
-        let before = self.last.lock().replace(possession.clone());
+        let before = self.possession.lock().replace(possession.clone());
         drop(before);
     }
 
     /// The handle asks for that possession, whose permit the caller has. `None` if the handle holds another possession
     /// meanwhile, or asks for it, or has yet to release it: that comes first.
     pub(crate) fn asks_for(&self, possession: &Arc<Possession>) -> Option<Ask> {
-        let mut last = self.last.lock();
+        let mut last = self.possession.lock();
         let is_own = |last: &Arc<Possession>| last.holds.lock().is_of(self.number);
         if last.as_ref().is_some_and(is_own) {
             return None;
@@ -102,13 +102,13 @@ impl Handle {
     }
 
     /// The possession in which the handle was inside last, or for which it asks.
-    pub(crate) fn last(&self) -> Option<Arc<Possession>> {
-        self.last.lock().clone()
+    pub(crate) fn possession(&self) -> Option<Arc<Possession>> {
+        self.possession.lock().clone()
     }
 
     /// If the watchdog must put this handle on its schedule: from when its period counts.
     pub(crate) fn start_watching(&self) -> Option<Instant> {
-        let last = self.last.lock();
+        let last = self.possession.lock();
         let since = last.as_ref()?.holds.lock().watched_since(self.number)?;
         (!self.watched.swap(true, Ordering::Relaxed)).then_some(since)
     }
@@ -120,7 +120,7 @@ impl Handle {
         period: Duration,
         max_hold: Duration,
     ) -> Option<(Arc<Possession>, Renewal)> {
-        let last = self.last.lock();
+        let last = self.possession.lock();
         let Some(possession) = last.clone() else {
             // It is about to ask for its next possession, and watches that when it has it.
             self.watched.store(false, Ordering::Relaxed);
@@ -134,7 +134,7 @@ impl Handle {
 
     /// The possession in which it holds the lock now.
     pub(crate) fn holding(&self, now: Instant) -> Option<Arc<Possession>> {
-        self.last().filter(|last| last.holds.lock().holds_for(self.number, now))
+        self.possession().filter(|last| last.holds.lock().holds_for(self.number, now))
     }
 
     /// The running task got a hold of that possession, `nested` in others or not. True if another task got

@@ -2,8 +2,9 @@
 //!
 //! While Redis has the name under this client's possession, no other client can get it. So when a
 //! holder gives its last guard back and another call of this client is parked, that call has the
-//! lock at once, under the same possession. Redis hears of it only if its lease or its hold count
-//! has to change, or if an `unlock` waits until Redis confirms that the hold before was there to its end.
+//! lock at once, under the same possession. Redis hears of it if its lease or its hold count has to change, if an
+//! `unlock` waits until Redis confirms that the hold before was there to its end, if Redis keeps a queue, if the next
+//! holders need fencing tokens, and now and then to count the clients that wait.
 //!
 //! 1. **The client has the name all the while.** A hand-off starts from a possession that is valid, and
 //!    the new hold is valid no longer than that (see [`crate::possession`]). If Redis finds the name gone,
@@ -109,7 +110,7 @@ impl Handoffs {
             }
             (holds.streak(now), holds.key_left(now))
         };
-        if self.turn_ends(possession, now) {
+        if self.defers_to_others(possession, now) {
             return None;
         }
         let longest = self.config.command_timeout.saturating_add(LONGEST_PAUSE);
@@ -122,7 +123,7 @@ impl Handoffs {
                 }
                 let has_permit = permit.is_some();
                 let to = waiter.as_recipient()?;
-                let handed = possession.hand_off(to, has_permit, confirm, &self.config, now)?;
+                let handed = possession.pass_to(to, has_permit, confirm, &self.config, now)?;
                 waiter.handle.enter(possession);
                 let granted = AcquiredHold::new(possession.clone(), handed.hold, waiter.requested);
                 Some((granted, handed.needs_update, handed.gap))
@@ -135,7 +136,7 @@ impl Handoffs {
     }
 
     /// Whether it is the turn of other clients, so that this one has to release the lock.
-    fn turn_ends(&self, possession: &Possession, now: Instant) -> bool {
+    fn defers_to_others(&self, possession: &Possession, now: Instant) -> bool {
         let names = &possession.names;
         if names.is_in_order() {
             // The order says which client has its turn.
@@ -272,7 +273,7 @@ impl Handoffs {
         // Not if this client is about to unsubscribe: then a listener is another client. One whose last waiter leaves
         // unsubscribes on another connection, maybe before this. A message to this client has its head ask once.
         let listens = !update.retains() && self.waiters.stays_subscribed(names);
-        let entry = self.queue_entry(names, update.is_ahead());
+        let entry = self.bring_entry(names, update.is_ahead());
         let sent = clock::now();
         let Update { count, lease, tokens, .. } = update;
         let terms = Terms { count, lease, tokens };

@@ -100,7 +100,7 @@ enum State {
         /// What was found out first, and since when it is so.
         loss: Loss,
         since: Stamp,
-        /// Whether Redis has reported that it does not have the hold.
+        /// Whether Redis has reported that it does not have the hold, or the client releases it under its guard.
         gone: bool,
         /// What the log does not have yet.
         unreported: Option<Loss>,
@@ -175,7 +175,7 @@ impl Validity {
         }
     }
 
-    /// Redis reported that the hold is gone: latches the loss, if it is the first. The caller has to
+    /// Redis reported that the hold is gone, or the client takes it from its guard: latches the loss, if it is the first. The caller has to
     /// [wake](Self::wake) those that await it, and to report the loss if the hold was valid, which this
     /// returns.
     pub(crate) fn lose(&self, loss: Loss, now: Instant) -> bool {
@@ -196,7 +196,7 @@ impl Validity {
         }
     }
 
-    /// Whether Redis has reported that the hold is gone, whatever the clock says.
+    /// Whether the hold is [gone](Self::lose), whatever the clock says.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.0.lock().state, State::Lost { gone: true, .. })
     }

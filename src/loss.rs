@@ -1,12 +1,16 @@
-//! What follows when a request finds that Redis does not have the key of a lock: the lock is lost.
+//! How a lock is lost. There are three ways:
 //!
-//! A renewal, an extension, an execution, a release, a nested acquire or a hand-off finds that out and calls
-//! [`Losses::found_gone`]. What marks the guards as lost is elsewhere: [`Possession::lose`] in
-//! `src/possession/lose.rs`, or `src/possession/ending.rs` when a client is shut down. A deadline that passes needs no
-//! mark: see `src/lease.rs`.
+//! 1. **Its deadline passes.** That is the loss, whether or not anything looks: `State::check` in `src/lease.rs`.
+//! 2. **A request finds that Redis does not have the key**: a renewal, an extension, an execution, a release, a nested
+//!    acquire or a hand-off. It calls [`Losses::found_gone`], and [`Possession::lose`] in `src/possession/lose.rs` marks
+//!    the guards.
+//! 3. **The client is shut down**: [`Possession::take_back`] in `src/possession/ending.rs` marks them.
+//!
+//! The holder hears of it by `lost()` or `run_until_lost`, which await the validity of its guard, or by the error of
+//! its next call.
 //!
 //! The waiters of this client had parked until the lease could have ended, and Redis published nothing. So `found_gone`
-//! wakes them, and the head asks Redis at once.
+//! wakes the head, which asks Redis at once.
 
 use std::sync::Arc;
 
@@ -23,7 +27,7 @@ pub(crate) struct Losses {
 }
 
 impl Losses {
-    /// Redis does not have `possession`: sets its guards to lost, logs the loss, and wakes the waiters.
+    /// Redis does not have `possession`: sets its guards to lost, logs the loss, and wakes the head of the waiters.
     ///
     /// A possession without holds, such as one whose acquire Redis never executed, loses nothing: then no
     /// waiter counted on it.

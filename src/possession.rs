@@ -34,6 +34,7 @@ mod confirms;
 mod ending;
 mod few;
 mod gap;
+mod give_back;
 mod handoff;
 mod id;
 mod joint;
@@ -50,6 +51,7 @@ mod streak;
 pub(crate) use acquired_hold::AcquiredHold;
 use few::Few;
 pub(crate) use gap::{Crowd, LeftInGap};
+pub(crate) use give_back::{GiveBack, Remains};
 pub(crate) use handoff::{Confirm, MIN_HANDOFF_VALIDITY, Recipient, Update};
 pub(crate) use id::Id;
 pub(crate) use joint::{Held, Joint, Part};
@@ -103,8 +105,9 @@ struct Hold {
     number: HoldId,
     lease: Lease,
     validity: Arc<Validity>,
-    /// The call that was let in with it has yet to go on (invariant 6 of [`shared`]).
-    unclaimed: bool,
+    /// The watchdog does not renew it: its call has yet to go on, or its guard is about to go (invariants 5 and 6 of
+    /// [`shared`]).
+    unattended: bool,
 }
 
 /// What to ask Redis for one more hold: the absolute count to reach.
@@ -127,37 +130,13 @@ pub(crate) enum Nesting {
     Over,
 }
 
-/// How a guard gives its hold back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum GiveBack {
-    /// The guard gives its hold back at once.
-    Now,
-    /// The guard gives its hold back at once, unless it is the last reader: that one stays for others to join.
-    OrStay,
-    /// The guard has stayed, and gives its hold back now.
-    AfterStay,
-}
-
-/// What remains when a guard gives its hold back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Remains {
-    /// The guard has not given its hold back: it is the last reader, and stays for others to join.
-    Guard,
-    /// Other readers of this client remain, so that Redis has nothing to hear.
-    Readers,
-    /// A release remains, which is pending.
-    Release,
-    /// Nothing remains: the possession is lost.
-    Nothing,
-}
-
 /// What few possessions have. It is in a box, so that the others do without its memory.
 #[derive(Default)]
 struct Rare {
     /// Until when the key stays after the last release.
-    held_until: Option<Instant>,
+    retained_until: Option<Instant>,
     /// From when on the watchdog has renewed it, if there is a limit to that.
-    renewed_from: Option<Instant>,
+    max_hold_from: Option<Instant>,
     /// Redis has released the lock before, and a server has missed that.
     release_missed: bool,
     /// What a request has found to be the reason why Redis does not have it.
@@ -204,13 +183,13 @@ pub(crate) struct HoldState {
     token: Option<FencingToken>,
     tokens: TokenBlock,
     /// The possession is lost (invariant 4).
-    over: bool,
+    lost: bool,
     /// A release of everything was never answered: it may be why nothing is left.
-    freeing: bool,
+    release_unanswered: bool,
     /// A renewal is under way.
     renewing: bool,
-    /// When the watched leases were last known to be in force: what their renewal counts from.
-    renewed_at: Option<Stamp>,
+    /// What the renewal of the watched leases counts from: when Redis was asked for them, or will be.
+    renewal_from: Option<Stamp>,
     /// If all guards are one hold in Redis.
     shared: Option<Box<shared::Shared>>,
     /// The state that few possessions have.
@@ -234,8 +213,8 @@ impl HoldState {
     }
 
     /// Whether the possession is lost: an answer that comes later grants nothing.
-    pub(crate) fn is_over(&self) -> bool {
-        self.over
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost
     }
 
     /// Whether any guard is live, valid or not.
@@ -272,7 +251,7 @@ impl HoldState {
 
     /// About to ask Redis for the first hold. From here on a release is pending (invariant 2).
     pub(crate) fn ask_first(&mut self, handle: HandleId) -> Ask {
-        debug_assert!(self.live.is_empty() && !self.over, "BUG: a possession that was used before");
+        debug_assert!(self.live.is_empty() && !self.lost, "BUG: a possession that was used before");
         self.inside = handle;
         self.counted = 1;
         Ask { count: 1, before: 0, kept_until: None }
@@ -287,7 +266,7 @@ impl HoldState {
         if self.may_have_pending() && self.counts_too_many(now) {
             return Nesting::ReleaseFirst;
         }
-        if self.over || !self.holding(now) {
+        if self.lost || !self.holding(now) {
             return Nesting::Over;
         }
         let (count, before) = (self.live_count() + 1, self.counted);
@@ -306,7 +285,7 @@ impl HoldState {
         sent: Instant,
     ) -> NewHold {
         self.counted = self.in_redis(ask.count);
-        self.has_lease(lease);
+        self.note_lease(lease);
         self.look_at_joint_holds(false);
         if ask.count == 1 {
             self.tokens = tokens;
@@ -314,12 +293,13 @@ impl HoldState {
             self.token = self.token_of_writer().or(drawn);
         }
         if lease == Lease::Watchdog && self.watched().next().is_none() {
-            self.set_renewed_at(Some(sent));
+            self.set_renewal_from(Some(sent));
         }
         self.is_default |= lease == Lease::Watchdog && ask.count == 1;
         if lease == Lease::Watchdog && self.shared.is_some() {
             // The watchdog renews a reader for as long as any other, however long others have read.
-            let again = |rare: &mut Box<Rare>| rare.renewed_from = rare.renewed_from.map(|_| sent);
+            let again =
+                |rare: &mut Box<Rare>| rare.max_hold_from = rare.max_hold_from.map(|_| sent);
             self.rare.iter_mut().for_each(again);
         }
         let until = valid_until(sent, requested);
@@ -330,7 +310,7 @@ impl HoldState {
     fn add(&mut self, lease: Lease, validity: Arc<Validity>) -> NewHold {
         self.next_number = self.next_number.wrapping_add(1);
         let number = self.next_number;
-        self.live.push(Hold { number, lease, validity: validity.clone(), unclaimed: false });
+        self.live.push(Hold { number, lease, validity: validity.clone(), unattended: false });
         (number, validity, self.token)
     }
 
@@ -363,24 +343,6 @@ impl HoldState {
     /// Redis refused the first hold: it has nothing of this possession.
     pub(crate) fn record_refusal(&mut self) {
         self.counted = 0;
-    }
-
-    /// A guard gives its hold back. From here on a release is pending, unless the possession is lost:
-    /// then this returns false, even if the validity of the hold is not marked yet.
-    pub(crate) fn give_back(&mut self, hold: HoldId) -> bool {
-        self.forget_joint_hold(hold);
-        if self.over {
-            self.rare.iter_mut().for_each(|rare| rare.lost.retain(|(number, _)| *number != hold));
-            return false;
-        }
-        if let Some(at) = self.live.iter().position(|live| live.number == hold) {
-            let Hold { validity, .. } = self.live.swap_remove(at);
-            // Of others that read Redis hears nothing, unless their leases differ.
-            if self.counted > 0 && (self.live.is_empty() || !self.is_even()) {
-                self.given_back.push(validity);
-            }
-        }
-        true
     }
 
     /// False if no release is pending, whatever the time.

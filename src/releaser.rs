@@ -129,7 +129,7 @@ impl Releaser {
         permit: Option<&Permit>,
         confirm: Option<Confirm>,
     ) -> bool {
-        hand_off(&self.handoffs, possession, permit, confirm, |job| {
+        hand_off_until_taken(&self.handoffs, possession, permit, confirm, |job| {
             // It fails only when the client's thread has ended. Then the lease ends the hold, and
             // the head, which that thread would have woken, asks Redis at that time.
             if self.jobs.send(job).is_err() {
@@ -148,7 +148,7 @@ impl Releaser {
 
     /// Has the client's thread give up the client's entry in the queue that Redis keeps.
     pub(crate) fn leave_queue(&self, handle: &Handle) {
-        self.enqueue(Job::LeaveQueue(handle.names.clone(), handle.last()));
+        self.enqueue(Job::LeaveQueue(handle.names.clone(), handle.possession()));
     }
 
     /// Has the client's thread tell Redis of a possession, if it is not about to.
@@ -167,7 +167,7 @@ impl Releaser {
 
 /// Hands the lock off until a waiter has it, or has the background release it if the last one has left just as
 /// it got it: that one gives it back, like a dropped guard. `then` gets the jobs of the background.
-fn hand_off(
+fn hand_off_until_taken(
     handoffs: &Handoffs,
     possession: &Arc<Possession>,
     permit: Option<&Permit>,

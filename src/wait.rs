@@ -1,4 +1,4 @@
-//! Parks the calls that Redis has refused. This module drives; the [`queues`] decide; the wait loop of
+//! Parks the calls that wait for a lock. This module drives; the [`queues`] decide; the wait loop of
 //! a call is in [`crate::acquire`].
 //!
 //! | decides | drives it |
@@ -234,7 +234,7 @@ impl Waiters {
             queues.close()
         });
         self.progress.notify_waiters();
-        let last = |head: Option<Arc<Waiter>>| head.and_then(|head| head.handle.last());
+        let last = |head: Option<Arc<Waiter>>| head.and_then(|head| head.handle.possession());
         left.into_iter().map(|(names, head)| (names, last(head))).collect()
     }
 }

@@ -315,7 +315,7 @@ impl Question for All<'_> {
 
 /// Whether the holds are lost on which a nested one was to stand.
 fn nests_no_more((session, ask): &(PossessionSession<'_>, Ask)) -> bool {
-    ask.count > 1 && session.possession().holds.lock().is_over()
+    ask.count > 1 && session.possession().holds.lock().is_lost()
 }
 
 /// What is asked for by one request. Its drop undoes what Redis may have granted, behind the request, and
@@ -372,7 +372,7 @@ impl Drop for Together<'_> {
         let connection = self.parts[0].0.call.connection.clone();
         for (session, ask) in &mut self.parts {
             let mut holds = session.possession().holds.lock();
-            if !self.may_be_granted && !holds.is_over() {
+            if !self.may_be_granted && !holds.is_lost() {
                 holds.not_executed(*ask);
             }
             drop(holds);

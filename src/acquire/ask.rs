@@ -52,7 +52,7 @@ impl Question for One<'_> {
 
     fn handed(acquisition: &Acquisition<'_, Self>, granted: AcquiredHold) -> Held {
         let granted = granted.into();
-        acquisition.has_own_reader(&granted);
+        acquisition.add_own_reader(&granted);
         granted
     }
 
@@ -108,7 +108,7 @@ impl<'a, Q> Acquisition<'a, Q> {
         mut now: Instant,
     ) -> Result<(PossessionSession<'a>, Ask), Error> {
         loop {
-            if let Some(possession) = handle.last()
+            if let Some(possession) = handle.possession()
                 && possession.holds.lock().is_of(handle.number)
             {
                 let nested = self.prepare_nested(handle, possession, deadline, now).await?;
@@ -199,12 +199,12 @@ impl Acquisition<'_, One<'_>> {
         let possession = session.possession();
         let loss = match acquired {
             // The holds on which it was to stand were lost meanwhile.
-            Acquired::Granted(_) if possession.holds.lock().is_over() => return Ok(None),
+            Acquired::Granted(_) if possession.holds.lock().is_lost() => return Ok(None),
             Acquired::Granted(tokens) => {
                 self.await_replicas(&mut session).await?;
                 let granted = self.add_granted(handle, session.possession(), ask, tokens, sent);
                 let Some(granted) = granted.map(Held::from) else { return Ok(None) };
-                self.has_own_reader(&granted);
+                self.add_own_reader(&granted);
                 self.entered(handle, session.possession(), true);
                 return Ok(Some(Tried::Granted(granted)));
             }
@@ -239,7 +239,7 @@ impl Acquisition<'_, One<'_>> {
                 false => handle.kind.reads_token().into(),
             };
             let entry =
-                self.queue_entry(handle, ticket).map(|entry| QueueEntry { tokens, ..entry });
+                self.bring_entry(handle, ticket).map(|entry| QueueEntry { tokens, ..entry });
             let came = entry.as_ref().and_then(|entry| entry.since);
             let (acquired, sent, clock) =
                 self.ask(handle, &mut session, ask, tokens, entry, beside).await?;
@@ -248,7 +248,7 @@ impl Acquisition<'_, One<'_>> {
                     self.await_replicas(&mut session).await?;
                     let granted = self.add_granted(handle, session.possession(), ask, tokens, sent);
                     let Some(granted) = granted.map(Held::from) else { return Ok(None) };
-                    self.has_own_reader(&granted);
+                    self.add_own_reader(&granted);
                     self.entered(handle, session.possession(), false);
                     return Ok(Some(Tried::Granted(granted)));
                 }
@@ -278,7 +278,7 @@ impl Acquisition<'_, One<'_>> {
 
 impl<Q> Acquisition<'_, Q> {
     /// What a request says of this client's entry, if Redis keeps a queue. A call that waits in no queue brings none.
-    pub(super) fn queue_entry(
+    pub(super) fn bring_entry(
         &self,
         handle: &Handle,
         ticket: Option<Ticket>,
@@ -286,7 +286,7 @@ impl<Q> Acquisition<'_, Q> {
         let engine = self.engine;
         handle.names.is_in_order().then(|| match ticket {
             None => QueueEntry::none(engine.config.fair_grace),
-            Some(ticket) => engine.waiters.entry_for(ticket, &handle.names, &engine.config),
+            Some(ticket) => engine.waiters.bring_entry_for(ticket, &handle.names, &engine.config),
         })
     }
 
@@ -343,7 +343,7 @@ impl<Q> Acquisition<'_, Q> {
     ) -> Option<AcquiredHold> {
         let hold = {
             let mut holds = possession.holds.lock();
-            if ask.count > 1 && holds.is_over() {
+            if ask.count > 1 && holds.is_lost() {
                 return None;
             }
             holds.record_grant(ask, self.lease, self.requested, tokens, sent)

@@ -171,7 +171,7 @@ impl Acquisition<'_, One<'_>> {
             Some((granted, watch))
         };
         let last = sides.readers().and_then(join_in);
-        let (granted, watch) = last.or_else(|| handle.last().and_then(join_in))?;
+        let (granted, watch) = last.or_else(|| handle.possession().and_then(join_in))?;
         if watch {
             engine.watchdog.watch(handle);
         }
@@ -217,7 +217,7 @@ impl Acquisition<'_, One<'_>> {
         let One { handle, sides, recurs } = self.question;
         let passes = recurs && sides.is_some_and(|sides| sides.is_inside(clock::now()));
         let in_turn = handle.kind.is_shared() && !passes && waits;
-        let entry = self.queue_entry(handle, ticket.filter(|_| in_turn))?;
+        let entry = self.bring_entry(handle, ticket.filter(|_| in_turn))?;
         Some(QueueEntry { in_turn, ..entry })
     }
 
@@ -228,7 +228,7 @@ impl Acquisition<'_, One<'_>> {
         if ask.count > 1 {
             return readers.holds.lock().writer_of(write.number);
         }
-        let writer = write.last()?;
+        let writer = write.possession()?;
         if !writer.holds.lock().takes_readers(write.number, readers.id()) {
             return None;
         }
@@ -237,7 +237,7 @@ impl Acquisition<'_, One<'_>> {
     }
 
     /// The caller has got a guard, which may read. Comes before other calls of its client ask which of them read.
-    pub(super) fn has_own_reader(&self, granted: &Held) {
+    pub(super) fn add_own_reader(&self, granted: &Held) {
         let One { handle, sides, .. } = self.question;
         if let Some(sides) = sides.filter(|_| handle.kind.is_shared()) {
             sides.add(granted);
@@ -248,7 +248,7 @@ impl Acquisition<'_, One<'_>> {
     /// or are gone.
     async fn ask_beside_readers(&self, sides: &Sides) -> Result<Option<Tried<Held>>, Error> {
         let own = |one: &_| sides.is_own(one);
-        let Some(readers) = sides.read.last() else { return Ok(None) };
+        let Some(readers) = sides.read.possession() else { return Ok(None) };
         if !readers.holds.lock().are_all(sides.reads_as(), own, self.begun) {
             return Ok(None);
         }
@@ -271,7 +271,7 @@ impl Acquisition<'_, One<'_>> {
             writer.holds.lock().not_executed(ask);
             return Ok(None);
         }
-        writer.holds.lock().has_readers(readers.id());
+        writer.holds.lock().set_readers(readers.id());
         let tried = self.ask_first(session, ask, None, Some(&readers)).await?;
         if let Some(Tried::Granted(writer)) = &tried {
             readers.holds.lock().follow(writer.token);

@@ -197,11 +197,11 @@ impl Hold {
     pub(crate) async fn lost(&self) {
         let process = &self.of.engine.process;
         if process.is_this_one() {
-            process.bind(self.of.engine.host.run(self.is_lost_at_last())).await;
+            process.bind(self.of.engine.host.run(self.await_loss())).await;
         }
     }
 
-    async fn is_lost_at_last(&self) {
+    async fn await_loss(&self) {
         let mut counts = false;
         while !counts {
             let validity = &self.granted.validity;

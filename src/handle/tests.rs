@@ -172,7 +172,7 @@ async fn keep_renewed(stage: Arc<Stage>, mut turns: UnboundedReceiver<()>) {
             let lease = Duration::from_millis(LEASE);
             assert!(possession.holds.lock().renewed(shortened, *now, lease, *now));
         } else {
-            let last = handle.last().filter(|_| scene.loses_the_last);
+            let last = handle.possession().filter(|_| scene.loses_the_last);
             possession.holds.lock().renewal_ends();
             let lost = last.unwrap_or(possession).lose(FoundBy::Renewal, Loss::KeyGone, *now);
             assert!(
@@ -204,7 +204,7 @@ impl Stage {
     /// One more hold, unless another possession has the lock.
     async fn hold(&self) -> Option<Guard<'_>> {
         loop {
-            if let Some(last) = self.handle.last()
+            if let Some(last) = self.handle.possession()
                 && last.holds.lock().is_of(self.handle.number)
                 && let Some(guard) = self.nest(last).await
             {

@@ -1,4 +1,4 @@
-//! When the client sends the first hand-offs of a streak to Redis.
+//! How long the client's thread lets hand-offs gather before it updates Redis.
 //!
 //! Tasks that hold a lock for next to no time hand it off faster than the client begins a request. If that
 //! request confirmed only the first of their hand-offs, all others would wait for its answer, and every

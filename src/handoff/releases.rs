@@ -10,8 +10,8 @@ use super::Handoffs;
 impl Handoffs {
     /// This client's entry in the queue of that lock, if Redis keeps one, for a request that brings it
     /// there.
-    pub(crate) fn queue_entry(&self, names: &Names, ahead: bool) -> Option<QueueEntry> {
-        names.is_in_order().then(|| self.waiters.queue_entry(names, &self.config, ahead))
+    pub(crate) fn bring_entry(&self, names: &Names, ahead: bool) -> Option<QueueEntry> {
+        names.is_in_order().then(|| self.waiters.bring_entry(names, &self.config, ahead))
     }
 
     /// A request to `server` has released the lock to all clients, and `receivers` of them have its

@@ -1,7 +1,7 @@
 //! The fair lock: first come, first served over all clients.
 //!
-//! It differs from a plain one in its scripts, which keep a queue of the clients beside the lock (see
-//! `lua/fair.lua`).
+//! It differs from a plain one in its scripts, which keep a queue of the clients beside the lock: how a client gets its
+//! place there, keeps it and loses it, `lua/fair.lua` says for the server, and `src/wait/entry.rs` for the client.
 
 use crate::kind::Fair;
 

@@ -124,7 +124,7 @@ impl<K: LockKind> Lock<K> {
     /// handed the lock off to it, first waits until Redis has confirmed that.
     async fn inspect_settled(&self) -> Result<Option<Inspected>, Error> {
         let mut call = self.call()?;
-        let possession = self.of.handle.last();
+        let possession = self.of.handle.possession();
         let unwritten = possession.as_ref().and_then(|one| {
             let (mut holds, (confirm, confirmed)) = (one.holds.lock(), oneshot::channel());
             // The client's thread sees to it already.

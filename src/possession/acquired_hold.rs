@@ -1,14 +1,14 @@
-//! What a guard is made of.
+//! What a guard is made of, from when its call has it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::events::Acquires;
-use crate::lease::Validity;
+use crate::lease::{Lease, Validity, valid_until};
 use crate::token::FencingToken;
 
-use super::{GiveBack, HoldId, NewHold, Possession, Remains};
+use super::{GiveBack, HoldId, HoldState, NewHold, Possession, Remains};
 
 /// A hold that a call has acquired, by a request or by a hand-off.
 pub(crate) struct AcquiredHold {
@@ -43,7 +43,7 @@ impl AcquiredHold {
     pub(crate) fn leave(&self, how: GiveBack, now: Instant, leaves_side: impl FnOnce()) -> Remains {
         let mut holds = self.possession.holds.lock();
         let remains = holds.leave(self.hold, how == GiveBack::OrStay, now);
-        if remains != Remains::Guard {
+        if remains != Remains::StillHeld {
             leaves_side();
         }
         remains
@@ -57,6 +57,21 @@ impl AcquiredHold {
     /// For how long Redis may keep the lock from now on, whatever it has answered.
     pub(crate) fn longest_lease(&self) -> Duration {
         Duration::from_millis(self.lease.load(Ordering::Relaxed))
+    }
+}
+
+impl HoldState {
+    /// The call that was handed that hold, or let in with it, has it now. Its lease is `requested` from now on, as far
+    /// as Redis has confirmed that: others may have been renewed meanwhile.
+    pub(crate) fn takes(&mut self, hold: HoldId, requested: Duration, now: Instant) {
+        let handed = self.handed.as_mut().filter(|handed| handed.unclaimed == Some(hold));
+        handed.into_iter().for_each(|handed| handed.unclaimed = None);
+        let until = self.until().min(Some(valid_until(now, requested)));
+        let Some(live) = self.live.iter_mut().find(|live| live.number == hold) else { return };
+        live.unattended = false;
+        if let Some(until) = until.filter(|_| live.lease == Lease::Watchdog) {
+            live.validity.extend(until, now);
+        }
     }
 }
 

@@ -196,7 +196,7 @@ impl HoldState {
     /// too.
     pub(super) fn lease_in_gap(&self, config: &Config, now: Instant) -> Option<Duration> {
         let gap = self.handed.as_ref()?.gap.as_ref()?;
-        if gap.release_is_next || self.freeing || self.left(now).is_zero() {
+        if gap.release_is_next || self.release_unanswered || self.left(now).is_zero() {
             return None;
         }
         // A lease of which Redis has not heard went with its holder.

@@ -3,8 +3,9 @@
 //!
 //! 1. **No hold is valid for longer than Redis has confirmed.** A hold that was handed over is valid
 //!    until the possession is, as far as that was confirmed last, and never longer than its own lease.
-//! 2. **Redis hears only of what changes for others**: another lease, a lower count. A default lease
-//!    that follows a default one changes nothing.
+//! 2. **Redis hears only of what it has to**: another lease, a lower count, the client's entry in a queue. A default
+//!    lease that follows a default one changes nothing. The same request says what the client has to know: that the holds
+//!    before were there, the next fencing tokens, and who else waits.
 //! 3. **The watchdog does not renew the hold that was handed over until its call takes it**: a call that is never
 //!    polled again would keep the lock forever. Holds that nest beside it are renewed as any other.
 //! 4. A streak of hand-offs is limited while other clients wait (see [`Streak::is_over`]).
@@ -127,8 +128,8 @@ struct Unwritten {
 }
 
 impl Possession {
-    /// Hands the lock off, if it can be: not while another request is under way that its caller needs.
-    pub(crate) fn hand_off(
+    /// Passes the lock to another handle, if it can be: not while another request is under way that its caller needs.
+    pub(crate) fn pass_to(
         &self,
         to: Recipient,
         has_permit: bool,
@@ -138,7 +139,7 @@ impl Possession {
     ) -> Option<PassedHold> {
         let mut holds = self.holds.lock();
         let may = has_permit || self.may_hand_off(&holds);
-        if may { holds.hand_off(to, confirm, config, now) } else { None }
+        if may { holds.pass_to(to, confirm, config, now) } else { None }
     }
 
     /// Whether no request is under way but one of a hand-off, which does not mind another.
@@ -157,10 +158,11 @@ impl HoldState {
     /// may one have been that Redis named as the holder after it was released.
     pub(crate) fn hands_off_until(&self, now: Instant) -> Option<Instant> {
         let missed = self.rare.as_ref().is_some_and(|rare| rare.release_missed);
-        let frees = self.freeing || missed || self.counted == 0 || self.retention(now).is_some();
+        let frees =
+            self.release_unanswered || missed || self.counted == 0 || self.retention(now).is_some();
         let gap = self.handed.as_ref().and_then(|handed| handed.gap.as_ref());
         let frees = frees || gap.is_some_and(|gap| gap.is_shut);
-        if !self.live.is_empty() || self.over || frees || self.is_of_one_handle() {
+        if !self.live.is_empty() || self.lost || frees || self.is_of_one_handle() {
             return None;
         }
         let lost = self.given_back.iter().any(|validity| validity.check(now).is_none());
@@ -188,8 +190,8 @@ impl HoldState {
         self.reaches(lease, until);
     }
 
-    /// Hands the lock off, if it can be. Redis confirms later that the last hold was there, for `confirm`.
-    fn hand_off(
+    /// Passes the lock to another handle, if it can be. Redis confirms later that the last hold was there, for `confirm`.
+    fn pass_to(
         &mut self,
         Recipient { to, lease, requested, needs_token, in_queue }: Recipient,
         confirm: Option<Confirm>,
@@ -203,7 +205,7 @@ impl HoldState {
         self.token = token;
         self.goes_on_after_returned();
         if config.max_hold < Duration::MAX {
-            self.rare().renewed_from = Some(now);
+            self.rare().max_hold_from = Some(now);
         }
         let own = valid_until(now, requested);
         let hold = self.add(lease, Arc::new(Validity::new(own.min(until))));
@@ -216,7 +218,7 @@ impl HoldState {
         let changes = !same || self.unwritten_lease().is_some();
         if changes {
             // Redis hears of it by then.
-            self.set_renewed_at(Some(now));
+            self.set_renewal_from(Some(now));
         }
         let handed = self.handed();
         handed.streak = Some(Streak { handoffs: streak.handoffs.saturating_add(1), ..streak });
@@ -278,8 +280,8 @@ impl HoldState {
         self.left(now) >= MIN_HANDOFF_VALIDITY + many * round_trip
     }
 
-    /// What Redis has to hear now; `None` if there is nothing: then the next hand-off asks the client's thread
-    /// again. `block` is how many tokens the client draws where its waiters need some.
+    /// What Redis has to hear now. `None` if there is nothing, or if a release is next, which says all of it: then the next
+    /// hand-off asks the client's thread again. `block` is how many tokens the client draws where its waiters need some.
     pub(crate) fn next_update(
         &mut self,
         config: &Config,
@@ -288,7 +290,7 @@ impl HoldState {
     ) -> Option<Update> {
         let promised = self.promised(now, config.watchdog_timeout);
         let in_gap = self.lease_in_gap(config, now);
-        let lease = promised.or(in_gap).filter(|_| !self.over);
+        let lease = promised.or(in_gap).filter(|_| !self.lost);
         let block = block.max(self.tokens_for_return());
         let (counted, left) = (self.counted, self.tokens.left());
         let count = if in_gap.is_some() { 1 } else { self.live_count() };
@@ -350,7 +352,7 @@ impl HoldState {
         if update.ahead {
             self.lease = update.lease.as_millis() as u64;
             // The next holder relies on that lease, and nothing else says since when.
-            self.set_renewed_at(Some(asked));
+            self.set_renewal_from(Some(asked));
         }
         if self.callers_that_wait() < 2 {
             // Only the last holder still waits: its release is as good as another request.
@@ -363,7 +365,7 @@ impl HoldState {
         let written = handed.unwritten.take_if(|unwritten| Some(unwritten.hold) == update.hold);
         if update.hold.is_none() || written.is_some() {
             if self.live.iter().any(|hold| hold.lease == Lease::Watchdog) {
-                self.set_renewed_at(self.renewed_at().max(Some(asked)));
+                self.set_renewal_from(self.renewal_from().max(Some(asked)));
             }
             let unclaimed = self.unclaimed();
             for hold in self.live.iter() {

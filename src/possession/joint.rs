@@ -217,7 +217,7 @@ impl Part {
                 // What its handle asks for from here on waits for the others, and not for this one.
                 leaves_side();
             }
-            return Remains::Guard;
+            return Remains::StillHeld;
         }
         leaves_side();
         parts.is_closed = true;

@@ -38,7 +38,7 @@ impl Possession {
             let mut holds = self.holds.lock();
             let beside = matches!(by, FoundBy::Renewal | FoundBy::Reader);
             // In a gap, another handle may have it soon.
-            let in_gap = holds.is_in_gap() && !holds.freeing;
+            let in_gap = holds.is_in_gap() && !holds.release_unanswered;
             if beside && holds.live.is_empty() && !in_gap {
                 return None;
             }
@@ -48,7 +48,7 @@ impl Possession {
             let has_permit = beside && self.is_permit_taken();
             let under_way = has_permit && holds.has_unanswered();
             // A release of everything may be what the request found.
-            let lost = if beside && holds.freeing {
+            let lost = if beside && holds.release_unanswered {
                 holds.lose_live()
             } else if under_way {
                 holds.lose_what_was_not_asked_for()
@@ -107,7 +107,7 @@ impl HoldState {
     pub(super) fn lose_all(&mut self) -> Vec<Arc<Validity>> {
         let mut lost = self.lose_live();
         self.counted = 0;
-        self.freeing = false;
+        self.release_unanswered = false;
         lost.extend(self.take_returned());
         lost
     }
@@ -122,7 +122,7 @@ impl HoldState {
 
     /// The possession is lost. Returns the validities of its live holds.
     pub(super) fn lose_live(&mut self) -> Vec<Arc<Validity>> {
-        self.over = true;
+        self.lost = true;
         let lost = self.live.take();
         let lives_on = lost.iter().map(|hold| (hold.number, hold.validity.clone()));
         if !lost.is_empty() {

@@ -83,8 +83,8 @@ impl HoldState {
     /// freed the lock.
     pub(crate) fn release_sent(&mut self, pending: PendingRelease, now: Instant) -> bool {
         self.asks();
-        let before = self.freeing;
-        self.freeing |= pending.count == 0;
+        let before = self.release_unanswered;
+        self.release_unanswered |= pending.count == 0;
         if pending.count > 0 {
             if self.is_of_one_handle() {
                 self.rare().kept_until = self.kept_until();
@@ -111,7 +111,7 @@ impl HoldState {
 
     /// The request was not executed, so it cannot have freed anything.
     pub(crate) fn release_not_executed(&mut self, pending: PendingRelease, sent_before: bool) {
-        self.freeing &= sent_before;
+        self.release_unanswered &= sent_before;
         if pending.shortens {
             let rare = self.rare();
             rare.shortening = rare.shortening.saturating_sub(1);
@@ -122,7 +122,7 @@ impl HoldState {
     /// Redis has executed the pending release.
     pub(crate) fn release_confirmed(&mut self, pending: PendingRelease) {
         self.counted = self.counted.min(pending.count);
-        self.freeing = false;
+        self.release_unanswered = false;
         self.rare.iter_mut().for_each(|rare| (rare.kept_until, rare.shortening) = (None, 0));
         if pending.count == 0 {
             // It is given to no holder any more.

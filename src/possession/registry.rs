@@ -149,7 +149,7 @@ impl Possessions {
         missed: Option<u64>,
     ) -> Option<(Arc<Possession>, Permit)> {
         let (number, writes) = self.number(holder, missed.unwrap_or_default())?;
-        let (possession, held_until) = {
+        let (possession, retained_until) = {
             let mut registered = self.registered.lock();
             if missed.is_none() && registered.stays(number, clock::now()) {
                 return None;
@@ -179,7 +179,7 @@ impl Possessions {
                 return None;
             }
             holds.counted = 1;
-            holds.releases_again(held_until);
+            holds.releases_again(retained_until);
         }
         Some((possession, permit))
     }

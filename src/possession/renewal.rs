@@ -29,7 +29,7 @@ impl HoldState {
     pub(super) fn watched(&self) -> impl Iterator<Item = &Hold> {
         let unclaimed = self.unclaimed();
         let is_watched = move |hold: &&Hold| {
-            hold.lease == Lease::Watchdog && !hold.unclaimed && Some(hold.number) != unclaimed
+            hold.lease == Lease::Watchdog && !hold.unattended && Some(hold.number) != unclaimed
         };
         self.live.iter().filter(is_watched)
     }
@@ -38,8 +38,8 @@ impl HoldState {
     pub(crate) fn watched_since(&mut self, handle: HandleId) -> Option<Instant> {
         self.look_at_joint_holds(false);
         if self.watched().next().is_some() && self.inside == handle {
-            debug_assert!(self.renewed_at.is_some(), "BUG: nothing would renew this lease");
-            self.renewed_at()
+            debug_assert!(self.renewal_from.is_some(), "BUG: nothing would renew this lease");
+            self.renewal_from()
         } else {
             None
         }
@@ -55,7 +55,7 @@ impl HoldState {
     ) -> Renewal {
         self.look_at_joint_holds(self.inside == handle);
         let valid = self.watched().filter_map(|hold| hold.validity.check(now)).min();
-        match (valid, self.renewed_at()) {
+        match (valid, self.renewal_from()) {
             _ if self.inside != handle => Renewal::Idle { ran_out: false },
             (Some(until), Some(at)) if self.is_renewed_for(max_hold, at, now) => {
                 Renewal::Over { until }
@@ -85,7 +85,7 @@ impl HoldState {
     fn is_renewed_for(&mut self, max_hold: Duration, at: Instant, now: Instant) -> bool {
         // Not `from + max_hold`: any duration may have been set.
         max_hold < Duration::MAX && {
-            let from = *self.rare().renewed_from.get_or_insert(at);
+            let from = *self.rare().max_hold_from.get_or_insert(at);
             now.saturating_duration_since(from) >= max_hold
         }
     }
@@ -118,7 +118,7 @@ impl HoldState {
             live.lease = Lease::Fixed(lease);
         }
         let extended = live.validity.extend(until, now);
-        self.has_lease(Lease::Fixed(lease));
+        self.note_lease(Lease::Fixed(lease));
         extended
     }
 
@@ -141,7 +141,7 @@ impl HoldState {
         if self.shortened() != shortened {
             return false;
         }
-        self.set_renewed_at(self.renewed_at().max(Some(sent)));
+        self.set_renewal_from(self.renewal_from().max(Some(sent)));
         let until = valid_until(sent, lease);
         self.reaches(lease, until);
         self.look_at_joint_holds(false);
@@ -160,12 +160,12 @@ impl HoldState {
         self.until = until.map(Stamp::from);
     }
 
-    pub(super) fn renewed_at(&self) -> Option<Instant> {
-        self.renewed_at.map(Stamp::instant)
+    pub(super) fn renewal_from(&self) -> Option<Instant> {
+        self.renewal_from.map(Stamp::instant)
     }
 
-    pub(super) fn set_renewed_at(&mut self, at: Option<Instant>) {
-        self.renewed_at = at.map(Stamp::from);
+    pub(super) fn set_renewal_from(&mut self, at: Option<Instant>) {
+        self.renewal_from = at.map(Stamp::from);
     }
 
     pub(super) fn shortened(&self) -> u32 {

@@ -13,20 +13,20 @@ impl HoldState {
         if self.live_with(hold) == 0 {
             return;
         }
-        let held_until = &mut self.rare().held_until;
-        *held_until = (*held_until).max(Some(until));
+        let retained_until = &mut self.rare().retained_until;
+        *retained_until = (*retained_until).max(Some(until));
     }
 
     /// A server has missed the last release, which left the key until then, if it did.
-    pub(super) fn releases_again(&mut self, held_until: Option<Instant>) {
+    pub(super) fn releases_again(&mut self, retained_until: Option<Instant>) {
         let rare = self.rare();
         rare.release_missed = true;
-        rare.held_until = rare.held_until.max(held_until);
+        rare.retained_until = rare.retained_until.max(retained_until);
     }
 
     /// For how long the key stays from now on, if its time is not over.
     pub(crate) fn retention(&self, now: Instant) -> Option<Duration> {
-        let until = self.rare.as_deref()?.held_until.filter(|until| *until > now)?;
+        let until = self.rare.as_deref()?.retained_until.filter(|until| *until > now)?;
         Some(whole_millis(until - now))
     }
 

@@ -29,7 +29,7 @@ use crate::token::FencingToken;
 
 use super::handoff::MIN_HANDOFF_VALIDITY;
 use super::{
-    AcquiredHold, HandleId, Held, Hold, HoldId, HoldState, Id, Joint, NewHold, Possession, Remains,
+    AcquiredHold, HandleId, Held, Hold, HoldId, HoldState, Id, Joint, NewHold, Possession,
     joint::Threads,
 };
 
@@ -94,7 +94,7 @@ impl HoldState {
     }
 
     /// A guard has that lease, or asks for it.
-    pub(super) fn has_lease(&mut self, lease: Lease) {
+    pub(super) fn note_lease(&mut self, lease: Lease) {
         if let Some(shared) = &mut self.shared {
             shared.uneven |= lease != Lease::Watchdog;
         }
@@ -103,7 +103,7 @@ impl HoldState {
     /// A holder is about to ask Redis for that lease: Redis may keep the lock for it, answered or not. So the next
     /// holder tells Redis of its own; of readers, a release is pending that makes the lease shorter (invariant 3).
     pub(crate) fn asks_for_lease(&mut self, lease: Lease, requested: Duration, now: Instant) {
-        self.has_lease(lease);
+        self.note_lease(lease);
         self.is_default &= lease == Lease::Watchdog;
         if self.shared.as_ref().is_some_and(|shared| shared.uneven) {
             self.rare().kept_until = self.kept_until().max(Some(valid_until(now, requested)));
@@ -153,7 +153,7 @@ impl HoldState {
                 .map_or_else(|| own(&hold.validity), |joint| joint.is_all_of(handle))
         };
         let mut valid = self.live.iter().filter(|hold| hold.validity.check(now).is_some());
-        !self.over && self.holding(now) && valid.all(is_own)
+        !self.lost && self.holding(now) && valid.all(is_own)
     }
 
     fn joint_hold(&self, hold: HoldId) -> Option<Arc<Joint>> {
@@ -173,7 +173,7 @@ impl HoldState {
 
     /// Whether the call has yet to go on that was let in with that hold, or the guard is about to go that has it.
     pub(super) fn is_unattended(&self, hold: &Hold) -> bool {
-        hold.unclaimed && self.joint_hold(hold.number).is_none_or(|joint| joint.is_idle(false))
+        hold.unattended && self.joint_hold(hold.number).is_none_or(|joint| joint.is_idle(false))
     }
 
     /// Guards may have come or gone whose hold is a joint one: without one, the watchdog does not renew it.
@@ -181,7 +181,7 @@ impl HoldState {
         let Self { shared: Some(shared), live, .. } = self else { return };
         for (number, joint) in shared.joint() {
             if let Some(hold) = live.iter_mut().find(|hold| hold.number == number) {
-                hold.unclaimed = joint.is_idle(watchdog_asks);
+                hold.unattended = joint.is_idle(watchdog_asks);
             }
         }
     }
@@ -208,14 +208,14 @@ impl HoldState {
     pub(crate) fn takes_readers(&mut self, handle: HandleId, readers: Id) -> bool {
         let takes = self.is_of(handle) && !self.live.is_empty();
         if takes {
-            self.has_readers(readers);
+            self.set_readers(readers);
         }
         takes
     }
 
     /// The readers of the same handle, with that id, may be beside this writer from here on. The client does not hand
     /// this writer off any more.
-    pub(crate) fn has_readers(&mut self, readers: Id) {
+    pub(crate) fn set_readers(&mut self, readers: Id) {
         self.rare().readers = Some(readers);
     }
 
@@ -258,27 +258,13 @@ impl HoldState {
 
     /// Whether readers are left after one was given back, so that Redis has nothing to hear.
     pub(super) fn is_shared_still(&self, now: Instant) -> bool {
-        self.is_even() && !self.over && self.holding(now)
-    }
-
-    /// A guard gives its hold back. The last reader stays if it `may_stay`, and another one may join it. The watchdog
-    /// does not renew its lease meanwhile: an `unlock` that is never polled again keeps no writer out for ever.
-    pub(crate) fn leave(&mut self, hold: HoldId, may_stay: bool, now: Instant) -> Remains {
-        if may_stay && let Some(last) = self.last_of_open_share(now) {
-            last.unclaimed = true;
-            return Remains::Guard;
-        }
-        match self.give_back(hold) {
-            false => Remains::Nothing,
-            true if self.is_shared_still(now) => Remains::Readers,
-            true => Remains::Release,
-        }
+        self.is_even() && !self.lost && self.holding(now)
     }
 
     /// The last reader, if another handle may join it.
-    fn last_of_open_share(&mut self, now: Instant) -> Option<&mut Hold> {
+    pub(super) fn last_of_open_share(&mut self, now: Instant) -> Option<&mut Hold> {
         let shared = self.shared.as_ref().filter(|shared| shared.is_open(now))?;
-        let joins = !self.over && self.live.len() == 1 && shared.writer().is_none();
+        let joins = !self.lost && self.live.len() == 1 && shared.writer().is_none();
         self.live.first_mut().filter(|_| joins)
     }
 
@@ -294,7 +280,7 @@ impl HoldState {
     pub(crate) fn join(&mut self, join: Join, now: Instant) -> Option<(NewHold, bool)> {
         let (until, watch) = self.lets_in(join, now)?;
         let added = self.add(join.lease, Arc::new(Validity::new(until)));
-        self.live.iter_mut().rev().take(1).for_each(|hold| hold.unclaimed = join.is_let_in);
+        self.live.iter_mut().rev().take(1).for_each(|hold| hold.unattended = join.is_let_in);
         Some((added, watch))
     }
 
@@ -342,7 +328,7 @@ impl HoldState {
         };
         let hold = part.joint().granted.hold;
         let live = self.live.iter_mut().find(|live| live.number == hold);
-        live.into_iter().for_each(|live| live.unclaimed = false);
+        live.into_iter().for_each(|live| live.unattended = false);
         Some((Held::Part(part), watch))
     }
 
@@ -359,7 +345,7 @@ impl HoldState {
             return None;
         }
         let is_open = shared.is_open(now);
-        let lives = self.counted > 0 && !self.over && !self.freeing;
+        let lives = self.counted > 0 && !self.lost && !self.release_unanswered;
         if !(passes || is_open) || !lives || !self.holds_for(handle, now) {
             return None;
         }
@@ -370,31 +356,18 @@ impl HoldState {
         if lease == Lease::Watchdog {
             if !watched && own <= until {
                 // Its lease is in force, and is renewed a period from now.
-                self.set_renewed_at(Some(now));
-            } else if !watched && (self.renewed_at.is_none() || own > until + requested / 3) {
+                self.set_renewal_from(Some(now));
+            } else if !watched && (self.renewal_from.is_none() || own > until + requested / 3) {
                 // Else the next renewal is in time for it, as for one that joins those that are renewed.
                 return None;
             }
             if has_limit {
-                self.rare().renewed_from = Some(now);
+                self.rare().max_hold_from = Some(now);
             }
         } else if own > until {
             return None;
         }
-        self.has_lease(lease);
+        self.note_lease(lease);
         Some((own.min(until), lease == Lease::Watchdog && (!watched || has_limit)))
-    }
-
-    /// The call that was handed that hold, or let in with it, has it now. Its lease is `requested` from now on, as far
-    /// as Redis has confirmed that: others may have been renewed meanwhile.
-    pub(crate) fn takes(&mut self, hold: HoldId, requested: Duration, now: Instant) {
-        let handed = self.handed.as_mut().filter(|handed| handed.unclaimed == Some(hold));
-        handed.into_iter().for_each(|handed| handed.unclaimed = None);
-        let until = self.until().min(Some(valid_until(now, requested)));
-        let Some(live) = self.live.iter_mut().find(|live| live.number == hold) else { return };
-        live.unclaimed = false;
-        if let Some(until) = until.filter(|_| live.lease == Lease::Watchdog) {
-            live.validity.extend(until, now);
-        }
     }
 }

@@ -232,7 +232,7 @@ fn guards_that_are_all_lost_keep_nothing_in_redis() {
 fn a_writer_asks_again_for_the_lease_that_a_reader_leaves_it() {
     let story = Story::new();
     story.grant(Lease::Watchdog);
-    story.holds().has_readers(story.possession.id());
+    story.holds().set_readers(story.possession.id());
     let until = story.now + HOUR;
     assert!(story.holds().outlasts_readers(until, WATCHDOG, story.now));
     for _ in 0..2 {

@@ -12,7 +12,7 @@ use crate::protocol::Call;
 use crate::transport::Router;
 
 use super::send::{Answered, send_release};
-use super::{BackgroundRelease, Job, hand_off};
+use super::{BackgroundRelease, Job, hand_off_until_taken};
 
 pub(super) async fn release_in_background(
     mut release: BackgroundRelease,
@@ -27,7 +27,9 @@ pub(super) async fn release_in_background(
     // The undo of a request that may still be on its way goes behind it, on its connection.
     let settled = release.connection.is_none() && !release.unanswered;
     let mut jobs = Vec::new();
-    if settled && hand_off(handoffs, possession, Some(&permit), None, |job| jobs.push(job)) {
+    if settled
+        && hand_off_until_taken(handoffs, possession, Some(&permit), None, |job| jobs.push(job))
+    {
         return jobs;
     }
     let now = clock::now();

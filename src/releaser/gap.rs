@@ -44,7 +44,7 @@ impl Releaser {
             return None;
         }
         let (config, requested) = (&self.handoffs.config, to.requested);
-        let handed = possession.hand_off(to, false, None, config, clock::now())?;
+        let handed = possession.pass_to(to, false, None, config, clock::now())?;
         possession.announce_end(handed.gap);
         handle.enter(&possession);
         self.update_if(handed.needs_update, &possession);

@@ -51,7 +51,7 @@ pub(super) async fn send_release(
         (pending, holds.release_sent(pending, now), holds.confirms(), readers, kept)
     };
     let server = call.router.movable_server_of(names.key());
-    let entry = handoffs.queue_entry(names, false);
+    let entry = handoffs.bring_entry(names, false);
     let brings = entry.is_some_and(|entry| entry.since.is_some() || sent_before);
     let answer = if pending.retains {
         Box::pin(retain(call, possession, handoffs, pending.lease)).await

@@ -106,7 +106,7 @@ async fn first_waiter_leaves() {
         _ => None,
     });
     let possession = possession.expect("no waiter has the lock");
-    let handed = hand_off(&handoffs, &possession, None, None, |job| jobs.push(job));
+    let handed = hand_off_until_taken(&handoffs, &possession, None, None, |job| jobs.push(job));
     let updates = jobs.iter().any(|job| matches!(job, Job::Update(_)));
     if let Some(granted) = next.leave().0 {
         possession.holds.lock().give_back(granted.hold);

@@ -49,7 +49,7 @@ impl ReturnedHold {
 
     /// Whether the guard has stayed, so that the hold has yet to be given back.
     pub(crate) fn stays(self) -> bool {
-        self.remains == Remains::Guard
+        self.remains == Remains::StillHeld
     }
 
     /// Gives the hold back now, after the guard has stayed. The lock was not lost when `unlock` was called.
@@ -62,7 +62,7 @@ impl ReturnedHold {
 
     /// The hold state still counted the hold.
     fn counts(self) -> bool {
-        self.remains != Remains::Nothing
+        self.remains != Remains::Lost
     }
 
     /// What the unlock came to, if Redis has nothing to hear of it.

@@ -14,8 +14,11 @@ pub(super) fn park_for(remaining: Option<Duration>) -> Duration {
     remaining.map_or(LONGEST_PARK, |lease| LONGEST_PARK.min(lease + Duration::from_millis(1)))
 }
 
-/// A waiter's position: lower came earlier. An entry in a queue that Redis keeps has a number of the same count.
+/// A waiter's position: lower came earlier.
 pub(crate) type Ticket = u64;
+
+/// Tells the entries apart that a client has one after another in a queue that Redis keeps: a higher one is newer.
+pub(crate) type EntryTicket = u64;
 
 /// What a change of the queues causes, outside of their mutex.
 #[derive(Debug)]
@@ -78,8 +81,7 @@ pub(super) struct Brought {
     /// The waiter for which it stands, and since when that waits.
     pub(super) waiter: Ticket,
     pub(super) since: Instant,
-    /// The ticket of the entry.
-    pub(super) ticket: Ticket,
+    pub(super) ticket: EntryTicket,
 }
 
 /// The owner that Redis named last as the holder, and until when its lease was.

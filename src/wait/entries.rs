@@ -28,12 +28,17 @@ const BATCH: usize = 100;
 impl Waiters {
     /// This client's entry in the queue that Redis keeps of that lock, for a request that brings it there: that
     /// of the oldest waiter, or of the one behind the oldest, which is about to have the lock.
-    pub(crate) fn queue_entry(&self, names: &Names, config: &Config, behind: bool) -> QueueEntry {
+    pub(crate) fn bring_entry(&self, names: &Names, config: &Config, behind: bool) -> QueueEntry {
         self.entry(names, config, behind).1
     }
 
     /// The same for the request with which a waiter asks.
-    pub(crate) fn entry_for(&self, asks: Ticket, names: &Names, config: &Config) -> QueueEntry {
+    pub(crate) fn bring_entry_for(
+        &self,
+        asks: Ticket,
+        names: &Names,
+        config: &Config,
+    ) -> QueueEntry {
         let (oldest, entry) = self.entry(names, config, false);
         QueueEntry { of_another: oldest != Some(asks), ..entry }
     }

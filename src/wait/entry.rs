@@ -1,4 +1,14 @@
-//! What this client knows of its entry in the queue of clients that Redis keeps of a fair lock: pure state.
+//! What this client knows of its entry in the queue of clients that Redis keeps of a fair lock, which is the place of
+//! its oldest waiter there: pure state.
+//!
+//! | the entry | in the client | in the script |
+//! |---|---|---|
+//! | is brought there, or comes to stand for another waiter | `Queues::bring_entry`, for each request of the head, for each release and each hand-off | `enter` of `lua/fair.lua` |
+//! | is kept | `Waiters::keep_entries`, every third of a term | `lua/fair_refresh.lua` |
+//! | has its turn | `releaser/granted.rs`, by a message | `give_turn` of `lua/fair.lua` |
+//! | goes with a grant | [`OwnEntry::record_grant`] | `drop` of `lua/fair.lua` |
+//! | is given up | `Waiters::leave_queue`, once the last waiter has left | `lua/fair_leave.lua` |
+//! | is that of a client that does not answer | | `give_turn`, which passes it over |
 //!
 //! 1. **The head of the wait queue stands for its client.** It asks as soon as it is the head of a
 //!    queue without an entry, so that Redis knows how old the oldest waiter of this client is. While
@@ -12,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use crate::protocol::{OldestForeignWaiter, ServerClock};
 
-use super::change::Ticket;
+use super::change::{EntryTicket, Ticket};
 
 /// While this client has the lock, its next head asks for an entry after this time: by then the lock may
 /// have been handed to it. A release says how old it is.
@@ -22,9 +32,9 @@ const ASK_DELAY_WHILE_HELD: Duration = Duration::from_millis(10);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct OwnEntry {
     /// A request that takes an entry has been sent since the last grant.
-    taken: bool,
+    asked_for: bool,
     /// For which waiter a request has brought it last, and the ticket that it has as long as it stands for that one.
-    brought: Option<(Ticket, Ticket)>,
+    brought: Option<(Ticket, EntryTicket)>,
     /// The next grant leaves the entry there: that of a reader, before a writer of this client.
     stays: bool,
     /// Which waiters other clients had when this one had the lock last.
@@ -42,21 +52,21 @@ pub(super) struct OwnEntry {
 }
 
 impl OwnEntry {
-    pub(super) fn is_taken(self) -> bool {
-        self.taken
+    pub(super) fn is_asked_for(self) -> bool {
+        self.asked_for
     }
 
     /// From here on there is an entry, or none. Returns whether there was one.
-    pub(super) fn set_taken(&mut self, taken: bool) -> bool {
-        self.first &= taken;
+    pub(super) fn set_asked_for(&mut self, asked_for: bool) -> bool {
+        self.first &= asked_for;
         (self.granted, self.missed) = (false, false);
-        std::mem::replace(&mut self.taken, taken)
+        std::mem::replace(&mut self.asked_for, asked_for)
     }
 
     /// A request brings it for `waiter`. Returns its ticket: `new`, which is higher than all before, unless it has stood
     /// for that one already. The ticket of the waiter would not do: the lock may be about to go to the oldest one,
     /// so that the entry is that of the one behind, and then another client has its turn, and the older one waits on.
-    pub(super) fn bring(&mut self, waiter: Ticket, new: Ticket) -> Ticket {
+    pub(super) fn bring(&mut self, waiter: Ticket, new: EntryTicket) -> EntryTicket {
         let known = self.brought.filter(|(before, _)| *before == waiter);
         self.brought.insert(known.unwrap_or((waiter, new))).1
     }
@@ -67,7 +77,7 @@ impl OwnEntry {
     }
 
     /// The waiter for which a request has brought it last, and its ticket.
-    pub(super) fn brought(self) -> Option<(Ticket, Ticket)> {
+    pub(super) fn brought(self) -> Option<(Ticket, EntryTicket)> {
         self.brought
     }
 
@@ -80,14 +90,14 @@ impl OwnEntry {
     /// next head asks (invariant 1): before that lease could end.
     pub(super) fn record_grant(&mut self, lease: Duration, now: Instant) -> Instant {
         let stays = std::mem::take(&mut self.stays);
-        self.set_taken(stays);
+        self.set_asked_for(stays);
         self.first = false;
         now + ASK_DELAY_WHILE_HELD.min(lease / 2)
     }
 
     /// Redis has heard of a hand-off. Returns when the head asks at the latest, if it came after that request.
     pub(super) fn record_heard_hand_off(self, now: Instant) -> Option<Instant> {
-        (!self.taken).then_some(now + ASK_DELAY_WHILE_HELD)
+        (!self.asked_for).then_some(now + ASK_DELAY_WHILE_HELD)
     }
 
     /// This client has the lock, and Redis said who waits in others.

@@ -1,9 +1,9 @@
-//! When this client asks Redis for a lock: pure state, and the one place that knows a plain lock from a
-//! fair one.
+//! When this client asks Redis for a lock, as far as that is not the same for a plain lock and for one of which Redis
+//! keeps a queue, a fair or a read-write one: pure state.
 
 use std::time::{Duration, Instant};
 
-use super::change::{Moment, Ticket, park_for};
+use super::change::{EntryTicket, Moment, Ticket, park_for};
 use super::entry::OwnEntry;
 use super::turns::Turn;
 
@@ -13,7 +13,7 @@ pub(super) enum Order {
     /// A plain lock: a client that has had it for a while defers to the others. Each has a [`Turn`] in
     /// mind from when it first saw others wait.
     TakesTurns(Option<Box<Turn>>),
-    /// A fair lock: Redis keeps a queue of the clients, and this client never defers.
+    /// A fair or a read-write lock: Redis keeps a queue of the clients, and this client never defers.
     Queued(OwnEntry),
 }
 
@@ -31,11 +31,11 @@ impl Order {
 
     /// Whether this client has an entry in a queue that Redis keeps.
     pub(super) fn has_entry(&self) -> bool {
-        matches!(self, Self::Queued(entry) if entry.is_taken())
+        matches!(self, Self::Queued(entry) if entry.is_asked_for())
     }
 
     /// The waiter for which a request has brought that entry last, and its ticket.
-    pub(super) fn brought(&self) -> Option<(Ticket, Ticket)> {
+    pub(super) fn brought(&self) -> Option<(Ticket, EntryTicket)> {
         match self {
             Self::TakesTurns(_) => None,
             Self::Queued(entry) => entry.brought(),
@@ -122,9 +122,9 @@ impl Order {
 
     /// A request brings this client's entry in a queue that Redis keeps; or the lock is handed off to the head,
     /// and the request that says so brings the entry of the next one.
-    pub(super) fn set_entry_taken(&mut self, taken: bool) {
+    pub(super) fn set_entry_asked_for(&mut self, asked_for: bool) {
         if let Some(entry) = self.own_entry() {
-            entry.set_taken(taken);
+            entry.set_asked_for(asked_for);
         }
     }
 
@@ -146,7 +146,7 @@ impl Order {
         }
         self.own_entry().is_some_and(|entry| {
             entry.set_clock(None);
-            was && entry.is_taken()
+            was && entry.is_asked_for()
         })
     }
 

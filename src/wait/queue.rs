@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::change::{Context, Holder, NextWaiter, Stay, Ticket, WaitStep};
+use super::change::{Context, EntryTicket, Holder, NextWaiter, Stay, Ticket, WaitStep};
 use super::order::Order;
 use super::reach::Reach;
 mod call;
@@ -137,7 +137,7 @@ impl<W> WaitQueue<W> {
         }
         call.asking = Some(Request { sent: now, again_at: None });
         self.asking += 1;
-        self.order.set_entry_taken(true);
+        self.order.set_entry_asked_for(true);
         WaitStep::Ask
     }
 
@@ -287,11 +287,11 @@ impl<W> WaitQueue<W> {
 
     /// Whether an entry in the queue that Redis keeps is left with no waiter. From here on there is none.
     pub(super) fn gives_entry_up(&mut self) -> bool {
-        self.is_empty() && self.order.own_entry().is_some_and(|own| own.set_taken(false))
+        self.is_empty() && self.order.own_entry().is_some_and(|own| own.set_asked_for(false))
     }
 
     /// A ticket that no entry exceeds that is to be given up, of all up to `last`. `None` if a waiter has asked for one.
-    pub(super) fn last_to_leave(&self, last: Ticket) -> Option<Ticket> {
+    pub(super) fn last_to_leave(&self, last: EntryTicket) -> Option<EntryTicket> {
         // A waiter that has yet to ask has one if the request about a hand-off to the one before has brought it.
         let stays = self.order.brought().filter(|(waiter, _)| self.has(*waiter));
         (!self.order.has_entry()).then_some(stays.map_or(last, |(_, ticket)| ticket - 1))
@@ -300,7 +300,7 @@ impl<W> WaitQueue<W> {
     /// The client closes. `Some` if its entry in a queue that Redis keeps is to be given up: the head, if that has parked.
     pub(super) fn close(&mut self, now: Instant) -> Option<Option<Arc<W>>> {
         let has_entry = self.order.has_entry();
-        self.order.set_entry_taken(has_entry && self.asks_first());
+        self.order.set_entry_asked_for(has_entry && self.asks_first());
         has_entry.then(|| self.head(now).and_then(|head| head.waiter.clone()))
     }
 

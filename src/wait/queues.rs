@@ -12,7 +12,8 @@ use crate::protocol::{Names, OldestForeignWaiter};
 use crate::sweep::Sweep;
 
 use super::change::{
-    Brought, Context, Effects, Holder, Moment, NextWaiter, QueueLimits, Stay, Ticket, WaitStep,
+    Brought, Context, Effects, EntryTicket, Holder, Moment, NextWaiter, QueueLimits, Stay, Ticket,
+    WaitStep,
 };
 use super::entry::{AnswerDelay, OwnEntry};
 use super::order::Order;
@@ -258,7 +259,11 @@ impl<W> Queues<W> {
 
     /// A request brings the entry of this client to Redis: that of its oldest waiter, or of the one `behind` it.
     /// Returns whose it is, or a ticket that no later entry has.
-    pub(super) fn bring_entry(&mut self, names: &Names, behind: bool) -> Result<Brought, Ticket> {
+    pub(super) fn bring_entry(
+        &mut self,
+        names: &Names,
+        behind: bool,
+    ) -> Result<Brought, EntryTicket> {
         if self.closed {
             // It would outlive its waiters. One that is there is given up.
             return Err(self.last_ticket);
@@ -268,7 +273,7 @@ impl<W> Queues<W> {
             let oldest = queue.oldest(behind, cx.at.now);
             // A reader that was let in has left the queue before its call has: that one gives the entry up then.
             if oldest.is_some() || !names.is_read_write() {
-                queue.order.set_entry_taken(oldest.is_some());
+                queue.order.set_entry_asked_for(oldest.is_some());
             }
             let own = queue.order.own_entry()?;
             let Some((waiter, since)) = oldest else {
@@ -284,7 +289,7 @@ impl<W> Queues<W> {
 
     /// A ticket that no entry exceeds that is to be given up, and that no later one has. `None` if a waiter has asked for
     /// one.
-    pub(crate) fn last_to_leave(&self, names: &Names) -> Option<Ticket> {
+    pub(crate) fn last_to_leave(&self, names: &Names) -> Option<EntryTicket> {
         match self.by_lock.get(names) {
             Some(queue) if !self.closed => queue.last_to_leave(self.last_ticket),
             _ => Some(self.last_ticket),

@@ -1,8 +1,8 @@
 //! One waiter: its grant slot, where others leave a lock for it, and its registration in the queue.
 //!
 //! 1. **A lock that is handed off is never lost on the way.** It lies in the grant slot until the
-//!    waiter takes it. A waiter that leaves closes the grant slot, and gives back a lock that it
-//!    finds there. A holder that finds the grant slot closed gives back the lock that it brought.
+//!    waiter takes it. A waiter that leaves closes the grant slot, and its caller gives back a lock
+//!    that was there. A holder that finds the grant slot closed gives back the lock that it brought.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -1,6 +1,6 @@
-//! Which owner is due when: the pure state of the watchdog.
+//! Which handle is due when: the pure state of the watchdog.
 //!
-//! Entries are weak references: an owner that is dropped does not have to remove its entry. A sweep
+//! Entries are weak references: a handle that is dropped does not have to remove its entry. A sweep
 //! removes dead entries when they could outnumber the live ones.
 
 use std::cmp::Ordering;

@@ -24,7 +24,7 @@ impl Story {
     ) -> Option<PassedHold> {
         let requested = lease.checked(WATCHDOG).unwrap();
         let to = Recipient { to, lease, requested, needs_token, in_queue: false };
-        self.possession.hand_off(to, false, confirm, &self.config, self.now)
+        self.possession.pass_to(to, false, confirm, &self.config, self.now)
     }
 
     /// A hold that was given back, of a lock that can be handed off.
@@ -97,7 +97,7 @@ fn a_lock_is_handed_off_with_the_permit_or_during_a_request_of_hand_offs_and_els
         },
         &story.config,
     );
-    let handed = story.possession.hand_off(to, true, None, config, story.now);
+    let handed = story.possession.pass_to(to, true, None, config, story.now);
     let hold = handed.expect("this is the call").hold.0;
     story.give_back(hold);
     story.holds().set_updating(true);

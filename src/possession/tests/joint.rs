@@ -90,7 +90,7 @@ fn those_of_a_thread_are_one_hold_of_many_guards() {
         scope.spawn(|| readers.joins(4).expect("it is open")).join().unwrap()
     });
     assert!(!Arc::ptr_eq(&before, &readers.joint), "another thread has another one");
-    assert_eq!(fourth.leave(GiveBack::OrStay, readers.story.now, || {}), Remains::Guard);
+    assert_eq!(fourth.leave(GiveBack::OrStay, readers.story.now, || {}), Remains::StillHeld);
     assert_eq!(fourth.leave(GiveBack::AfterStay, readers.story.now, || {}), Remains::Readers);
     for left in [Remains::Readers, Remains::Readers, Remains::Readers] {
         assert_eq!(readers.leaves(GiveBack::Now), left);
@@ -130,7 +130,10 @@ fn the_last_one_gives_it_back_in_whichever_way() {
         assert_eq!(readers.leaves(how), Remains::Readers);
         let last = readers.guards.pop().unwrap();
         if how == GiveBack::OrStay {
-            assert_eq!(last.leave(how, readers.story.now, || panic!("it reads")), Remains::Guard);
+            assert_eq!(
+                last.leave(how, readers.story.now, || panic!("it reads")),
+                Remains::StillHeld
+            );
             assert_eq!(readers.story.pending(), None);
             let other = readers.takes_part().expect("it stays for others");
             let goes = other.leave(how, readers.story.now, || {});
@@ -172,7 +175,7 @@ fn it_is_renewed_while_somebody_has_a_part_and_watched_again_from_the_next_one_o
     readers.open();
     assert!(matches!(readers.story.renewal(ME), Renewal::NotBefore(_)));
     assert_eq!(readers.leaves(GiveBack::OrStay), Remains::Readers);
-    assert_eq!(readers.leaves(GiveBack::OrStay), Remains::Guard);
+    assert_eq!(readers.leaves(GiveBack::OrStay), Remains::StillHeld);
     let part = readers.takes_part().expect("the watchdog has not looked");
     assert!(matches!(readers.story.renewal(ME), Renewal::NotBefore(_)));
     assert_eq!(part.leave(GiveBack::Now, readers.story.now, || {}), Remains::Readers);

@@ -145,7 +145,7 @@ pub(super) struct World {
     /// An earlier sending of the request was never answered.
     repeated: bool,
     /// What an earlier request did may be what this release is about to find.
-    freeing: bool,
+    release_unanswered: bool,
     renewing: Option<Renewing>,
     /// The handles on the watchdog's schedule.
     scheduled: BTreeSet<HandleId>,
@@ -191,7 +191,7 @@ impl World {
             request: None,
             order: 0,
             repeated: false,
-            freeing: false,
+            release_unanswered: false,
             renewing: None,
             scheduled: BTreeSet::new(),
             update_queued: false,
@@ -292,7 +292,7 @@ impl World {
         }
         let begins = {
             let holds = self.holds();
-            holds.counted == 0 || holds.over
+            holds.counted == 0 || holds.lost
         };
         if begins && self.guards.iter().all(|guard| guard.validity.check(self.now).is_none()) {
             self.begin(handle, lease);
@@ -322,7 +322,7 @@ impl World {
     fn release(&mut self, pending: PendingRelease, then: Option<(HandleId, Lease)>) {
         let confirms = self.holds().confirms();
         let sent_before = self.holds().release_sent(pending, self.now);
-        self.freeing = sent_before;
+        self.release_unanswered = sent_before;
         self.send(What::Release { pending, then, confirms });
     }
 
@@ -332,7 +332,7 @@ impl World {
         let (confirm, mut confirmation) = oneshot::channel();
         let confirm = confirms.then_some(confirm);
         let to_next = Recipient { to, lease, requested, needs_token: false, in_queue };
-        let handed = self.possession.hand_off(to_next, false, confirm, &self.config, self.now);
+        let handed = self.possession.pass_to(to_next, false, confirm, &self.config, self.now);
         let Some(handed) = handed else { return };
         self.possession.announce_end(handed.gap);
         assert!(self.guards.is_empty(), "two handles are inside");
@@ -367,9 +367,9 @@ impl World {
             }
             None => {
                 self.update_queued = false;
-                let renewed_at = self.holds().renewed_at();
+                let renewal_from = self.holds().renewal_from();
                 for until in self.watched() {
-                    let due = renewed_at.map(|at| (at + PERIOD).max(self.now));
+                    let due = renewal_from.map(|at| (at + PERIOD).max(self.now));
                     assert!(due.is_some_and(|due| due < until), "the watchdog would be too late");
                 }
                 // Redis has heard of each lease, or the release says all.

@@ -17,7 +17,7 @@ impl<W> WaitQueue<W> {
     ) {
         self.due = cx.at.now + park_for(Some(lease));
         self.due_of_hand_off = Some(self.due);
-        self.order.set_entry_taken(false);
+        self.order.set_entry_asked_for(false);
         self.remove(ticket, cx);
     }
 

@@ -54,7 +54,7 @@ impl Stage {
                 break ask;
             }
             // Its last possession has yet to be released, in the background.
-            if let Some(last) = handle.last() {
+            if let Some(last) = handle.possession() {
                 drop(last.permit().await);
             }
             yield_now().await;

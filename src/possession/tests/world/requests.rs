@@ -62,7 +62,7 @@ impl World {
             (What::Acquire { ask, .. }, _) if ask.count == 1 => self.holds().record_refusal(),
             (What::Acquire { .. }, _) => drop(lose(FoundBy::NestedAcquire)),
             (What::Release { pending, then, confirms }, reply) => {
-                let repeated = self.freeing || (self.repeated && pending.count == 0);
+                let repeated = self.release_unanswered || (self.repeated && pending.count == 0);
                 if matches!(reply, Reply::Gone) && !repeated {
                     self.tells();
                     lose(FoundBy::Release);
@@ -147,7 +147,7 @@ impl World {
             }
             Some(What::Release { pending, .. }) => {
                 let pending = *pending;
-                self.holds().release_not_executed(pending, self.freeing);
+                self.holds().release_not_executed(pending, self.release_unanswered);
             }
             _ => {}
         }

@@ -24,7 +24,7 @@ use crate::lease::Lease;
 use crate::metrics::Waits;
 use crate::possession::{AcquiredHold, Held, Possession};
 use crate::spans;
-use crate::wait::{Next, Reached, Stay, Ticket, WaitLimits};
+use crate::wait::{Reached, Stay, Ticket, WaitLimits, WakeReason};
 
 mod all;
 mod ask;
@@ -273,15 +273,15 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
             match waiting.next(&limits).await {
                 // The waiter could not run in time: its runtime was blocked, or its caller did not
                 // poll it. Another owner may have the lock by now, so it waits in the queue again.
-                Next::Handed(granted) if granted.validity.is_lost() => {
+                WakeReason::Handed(granted) if granted.validity.is_lost() => {
                     waiting.registration.join_again(limits.until);
                     self.engine.releaser.give_back(&granted);
                 }
-                Next::Handed(granted) => {
+                WakeReason::Handed(granted) => {
                     self.claimed(waiting.handle(), &granted);
                     return Ok(Some(Q::handed(self, granted)));
                 }
-                Next::Ask(gives_up_at) => {
+                WakeReason::Ask(gives_up_at) => {
                     let asked_at = clock::now();
                     let ticket = Some(waiting.ticket());
                     let tried = self.try_until(asked_at, gives_up_at, ticket).await;
@@ -291,7 +291,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
                     }
                 }
                 // Another call of this handle has the lock.
-                Next::Nests => {
+                WakeReason::Nests => {
                     if let Some(granted) = Q::join_readers(self, true) {
                         return Ok(Some(granted));
                     }
@@ -308,15 +308,15 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
                         return Ok(Some(granted));
                     }
                 }
-                Next::WaitsLong => {
+                WakeReason::WaitsLong => {
                     limits.warn_at = None;
                     self.waits_long(waiting.handle());
                 }
-                Next::TimedOut { in_outage: false } => return Ok(None),
-                Next::TimedOut { in_outage: true } | Next::OutOfReach => {
+                WakeReason::TimedOut { in_outage: false } => return Ok(None),
+                WakeReason::TimedOut { in_outage: true } | WakeReason::OutOfReach => {
                     return Err(trouble.unwrap_or_else(|| self.out_of_reach(waiting.handle())));
                 }
-                Next::Closed => return Err(Error::closed().after(trouble)),
+                WakeReason::Closed => return Err(Error::closed().after(trouble)),
             }
         }
     }

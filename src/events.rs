@@ -33,13 +33,13 @@ pub(crate) struct Events {
     shared_handles: WarningLimit,
     refusals: Repeats,
     outages: Outages,
-    held: Option<Held>,
+    held: Option<CountHeld>,
     pub(crate) counters: Counters,
     pub(crate) metrics: Metrics,
 }
 
 /// How many locks the client holds, of those whose keys the argument accepts.
-pub(crate) type Held = Box<dyn Fn(&dyn Fn(&str) -> bool) -> usize + Send + Sync>;
+pub(crate) type CountHeld = Box<dyn Fn(&dyn Fn(&str) -> bool) -> usize + Send + Sync>;
 
 /// The holder of a lock for which a call waits long, as far as the client knows.
 #[derive(Default)]
@@ -79,7 +79,7 @@ macro_rules! log_failure {
 }
 
 impl Events {
-    pub(crate) fn new(held: Held, metrics: Metrics) -> Self {
+    pub(crate) fn new(held: CountHeld, metrics: Metrics) -> Self {
         Self { held: Some(held), metrics, ..Self::default() }
     }
 

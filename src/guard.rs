@@ -7,9 +7,9 @@ use crate::error::{Error, Loss};
 use crate::token::FencingToken;
 
 mod execute;
-mod hold;
+mod inner;
 mod multi;
-pub(crate) use hold::{ClientHandle, Hold};
+pub(crate) use inner::{ClientHandle, GuardInner};
 pub use multi::MultiGuard;
 
 /// One hold of a lock. `T` is what comes with it: nothing, or the token of a [`FencedLockGuard`].
@@ -56,7 +56,7 @@ pub use multi::MultiGuard;
 /// ```
 #[must_use = "a dropped guard gives the lock back at once: keep it for as long as you need the lock"]
 pub struct LockGuard<T = ()> {
-    hold: Hold,
+    hold: GuardInner,
     token: T,
 }
 
@@ -86,7 +86,7 @@ impl LockGuard<FencingToken> {
 }
 
 impl<T> LockGuard<T> {
-    pub(crate) fn new(hold: Hold, token: T) -> Self {
+    pub(crate) fn new(hold: GuardInner, token: T) -> Self {
         Self { hold, token }
     }
 

@@ -11,7 +11,7 @@ use crate::acquire::{Wait, acquire, forever};
 use crate::clock;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::guard::{ClientHandle, Hold, LockGuard};
+use crate::guard::{ClientHandle, GuardInner, LockGuard};
 use crate::handle::Handle;
 use crate::kind::{LockKind, Reentrant, Token};
 use crate::lease::Lease;
@@ -301,7 +301,7 @@ impl<K: LockKind> Lock<K> {
 
     fn guard(&self, granted: Held, acquired_in: &Span) -> LockGuard<K::Token> {
         let token = Token::of(granted.token);
-        let hold = Hold::new(self.of.clone(), granted, acquired_in);
+        let hold = GuardInner::new(self.of.clone(), granted, acquired_in);
         LockGuard::new(hold, token)
     }
 }

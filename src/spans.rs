@@ -82,9 +82,9 @@ pub(crate) fn failed(span: &Span, error: &Error) {
 }
 
 /// The span of a guard, while the guard has its hold.
-pub(crate) struct Hold(Option<Box<(Span, Instant)>>);
+pub(crate) struct HoldSpan(Option<Box<(Span, Instant)>>);
 
-impl Hold {
+impl HoldSpan {
     pub(crate) fn begin<O: Deref<Target = str>>(
         name: &str,
         owner: impl FnOnce() -> O,

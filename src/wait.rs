@@ -75,7 +75,7 @@ pub(crate) struct WaitLimits {
 }
 
 /// Why a parked waiter goes on.
-pub(crate) enum Next {
+pub(crate) enum WakeReason {
     /// Ask Redis until then, and report the result to the [`Registration`].
     Ask(Option<Instant>),
     /// The waiter has the lock, from another holder of this client.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::wait::{Next, Reached, Registration, WaitLimits};
+use crate::wait::{Reached, Registration, WaitLimits, WakeReason};
 
 use super::{Acquisition, Question, Tried};
 
@@ -46,7 +46,7 @@ impl<Q: Question> Acquisition<'_, Q> {
 
 impl Enqueued<'_> {
     /// Parks until there is a reason to go on. If the lock is in a gap then, hands it off.
-    pub(super) fn next(&self, limits: &WaitLimits) -> impl Future<Output = Next> {
+    pub(super) fn next(&self, limits: &WaitLimits) -> impl Future<Output = WakeReason> {
         let parked = || self.engine.releaser.offer_gap_to_waiters(&self.handle().names);
         self.registration.next(limits, parked)
     }

@@ -6,7 +6,7 @@ use crate::error::{Error, Outcome};
 use crate::possession::FoundBy;
 use crate::protocol::{Execution, converted};
 
-use super::{Hold, LockGuard};
+use super::{GuardInner, LockGuard};
 
 impl<T> LockGuard<T> {
     /// Executes the commands of a pipeline in the same Redis, if this hold still exists there; else
@@ -89,9 +89,9 @@ impl<T> LockGuard<T> {
     }
 }
 
-impl Hold {
+impl GuardInner {
     async fn execute<R: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<R, Error> {
-        let Hold { of, granted, .. } = self;
+        let GuardInner { of, granted, .. } = self;
         let possession = &granted.possession;
         let engine = &of.engine;
         let execute = async {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind, Loss};
 use crate::join::{first_of, join_all};
 
-use super::Hold;
+use super::GuardInner;
 
 /// One hold of each lock of a [`MultiLock`](crate::MultiLock). It is lost when any of them is.
 ///
@@ -26,12 +26,12 @@ use super::Hold;
 #[must_use = "a dropped guard gives the locks back at once: keep it for as long as you need them"]
 pub struct MultiGuard {
     /// At least one.
-    holds: Vec<Hold>,
+    holds: Vec<GuardInner>,
     name: Box<str>,
 }
 
 impl MultiGuard {
-    pub(crate) fn new(holds: Vec<Hold>, name: &str) -> Self {
+    pub(crate) fn new(holds: Vec<GuardInner>, name: &str) -> Self {
         Self { holds, name: name.into() }
     }
 
@@ -51,7 +51,7 @@ impl MultiGuard {
     ///
     /// The client gives the holds back even if this future is dropped before it completes.
     pub async fn unlock(self) -> Result<(), Error> {
-        let answers = join_all(self.holds.into_iter().map(Hold::unlock)).await;
+        let answers = join_all(self.holds.into_iter().map(GuardInner::unlock)).await;
         let mut errors = answers.into_iter().filter_map(Result::err).collect::<Vec<_>>();
         // What was lost says more than what is not known.
         errors.sort_by_key(|error| error.kind() != ErrorKind::Lost);
@@ -66,14 +66,14 @@ impl MultiGuard {
 
     /// The names of the locks, in the order in which every call takes them.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.holds.iter().map(Hold::name)
+        self.holds.iter().map(GuardInner::name)
     }
 
     /// The owner in Redis that has the first lock. Each of the locks has an owner of its own: see
     /// [`owners`](Self::owners), which says why.
     #[must_use]
     pub fn owner(&self) -> &str {
-        self.holds.first().map_or("", Hold::owner)
+        self.holds.first().map_or("", GuardInner::owner)
     }
 
     /// The owner in Redis of each lock, `<uuid of the client>:<number>`, in the order of [`names`](Self::names).
@@ -82,20 +82,20 @@ impl MultiGuard {
     /// been had for different times: a nested call finds one of them lost and the others held, or a call was handed one of
     /// them. So there is no one owner that all of them could have.
     pub fn owners(&self) -> impl Iterator<Item = &str> {
-        self.holds.iter().map(Hold::owner)
+        self.holds.iter().map(GuardInner::owner)
     }
 
     /// Whether the client knows that any of the locks is lost. Local knowledge, no I/O. Once true it stays true.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.holds.iter().any(Hold::is_lost)
+        self.holds.iter().any(GuardInner::is_lost)
     }
 
     /// What became of the first lock that is lost, in the order of the names, if the client knows of one. Local
     /// knowledge, no I/O.
     #[must_use]
     pub fn loss(&self) -> Option<Loss> {
-        self.holds.iter().find_map(Hold::loss)
+        self.holds.iter().find_map(GuardInner::loss)
     }
 
     /// Completes when any of the locks is lost, as [`LockGuard::lost`](crate::LockGuard::lost) does for one.
@@ -110,14 +110,14 @@ impl MultiGuard {
     ///
     /// Dropping the future has no effect; a later call completes at once if a lock is lost by then.
     pub async fn lost(&self) {
-        first_of(self.holds.iter().map(Hold::lost)).await;
+        first_of(self.holds.iter().map(GuardInner::lost)).await;
     }
 
     /// How long this guard is still valid if the client does not renew it: for as long as the lock that ends first.
     /// Zero when lost. Local, no I/O.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.holds.iter().map(Hold::remaining).min().unwrap_or_default()
+        self.holds.iter().map(GuardInner::remaining).min().unwrap_or_default()
     }
 
     /// Prolongs all holds: from now on each has at least `lease`, as with
@@ -166,7 +166,7 @@ impl MultiGuard {
         match (value, self.holds.iter().find(|hold| hold.is_lost())) {
             (Some(value), None) => Ok(value),
             (_, lost) => {
-                Err(lost.or(self.holds.first()).map_or_else(Error::closed, Hold::not_held))
+                Err(lost.or(self.holds.first()).map_or_else(Error::closed, GuardInner::not_held))
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::acquire::{Wait, acquire_all, forever};
 use crate::clock;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::guard::{ClientHandle, Hold, MultiGuard};
+use crate::guard::{ClientHandle, GuardInner, MultiGuard};
 use crate::handle::Handle;
 use crate::join::join_all;
 use crate::kind::Kind;
@@ -254,7 +254,11 @@ impl MultiLock {
 
     fn guard(&self, granted: Vec<AcquiredHold>, acquired_in: &Span) -> MultiGuard {
         let hold = |(handle, granted): (&Arc<Handle>, AcquiredHold)| {
-            Hold::new(ClientHandle::new(&self.engine, handle.clone()), granted.into(), acquired_in)
+            GuardInner::new(
+                ClientHandle::new(&self.engine, handle.clone()),
+                granted.into(),
+                acquired_in,
+            )
         };
         MultiGuard::new(self.handles.iter().zip(granted).map(hold).collect(), &self.name)
     }

@@ -13,7 +13,7 @@ impl HoldState {
     }
 
     /// How many callers wait for a confirmation.
-    pub(crate) fn confirms(&self) -> usize {
+    pub(crate) fn confirmations_due(&self) -> usize {
         self.handed.as_ref().map_or(0, |handed| handed.confirms.len())
     }
 
@@ -38,6 +38,6 @@ impl HoldState {
 
     /// Whether such callers wait while a guard lives on. If every guard has run out, no call releases the lock for them.
     pub(crate) fn leaves_confirms(&self) -> bool {
-        self.confirms() > 0 && !self.live.is_empty()
+        self.confirmations_due() > 0 && !self.live.is_empty()
     }
 }

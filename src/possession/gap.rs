@@ -149,7 +149,7 @@ impl HoldState {
 
     /// The callers that take turns.
     pub(crate) fn crowd(&self) -> Crowd {
-        let waiting = self.confirms();
+        let waiting = self.confirmations_due();
         let before = self.handed.as_ref().map_or(0, |handed| handed.crowd);
         Crowd { waiting, away: before.saturating_sub(waiting), is_in_gap: self.is_in_gap() }
     }
@@ -158,7 +158,7 @@ impl HoldState {
     /// queue to be counted there.
     pub(super) fn tokens_for_return(&self) -> u32 {
         let fenced = self.is_in_gap() && self.token.is_some();
-        TokenBlock::size_for(if fenced { self.confirms() } else { 0 })
+        TokenBlock::size_for(if fenced { self.confirmations_due() } else { 0 })
     }
 
     /// Completes when the gap has ended.
@@ -172,7 +172,8 @@ impl HoldState {
     /// end it.
     pub(crate) fn end_of_gap_by_holder(&mut self) -> Option<oneshot::Receiver<()>> {
         let gap = self.handed.as_ref()?.gap.as_ref()?;
-        let holder_waits = gap.ends.iter().any(|ends| !ends.is_closed()) && self.confirms() == 0;
+        let holder_waits =
+            gap.ends.iter().any(|ends| !ends.is_closed()) && self.confirmations_due() == 0;
         (holder_waits && self.gap_needs_release()).then(|| self.wait_for_end_of_gap())
     }
 

@@ -9,7 +9,7 @@ use crate::acquire::{Wait, acquire_to_read, acquire_to_write, read_beside};
 use crate::clock;
 use crate::engine::check_runtime;
 use crate::error::Error;
-use crate::guard::{ClientHandle, Hold};
+use crate::guard::{ClientHandle, GuardInner};
 use crate::handle::Handle;
 use crate::kind::ReadWriteKind;
 use crate::lease::Lease;
@@ -66,12 +66,12 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
 
     /// Joins the readers of this client, unless the call has to wait. A call without a span only: that would be around
     /// it.
-    fn read_beside(&self, lease: Lease, span: &Span) -> Result<Option<Hold>, Error> {
+    fn read_beside(&self, lease: Lease, span: &Span) -> Result<Option<GuardInner>, Error> {
         let _on = self.writes.engine.host.enter();
         let now = clock::now();
         let granted = read_beside(&self.writes.engine, &self.sides, lease, now);
         let granted = granted.map_err(|error| error.about(self.name()))?;
-        let hold = |granted| Hold::acquired(self.reads.clone(), granted, now, span);
+        let hold = |granted| GuardInner::acquired(self.reads.clone(), granted, now, span);
         Ok(granted.map(hold))
     }
 
@@ -81,14 +81,14 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
         of: &Arc<ClientHandle>,
         span: Span,
         granted: impl Future<Output = Result<Option<Held>, Error>> + Send,
-    ) -> Result<Option<Hold>, Error> {
+    ) -> Result<Option<GuardInner>, Error> {
         check_runtime().map_err(|error| error.about(self.name()))?;
         let acquired_in = span.clone();
         let call = async move {
             self.check_name()?;
             let granted = granted.await?;
             // Makes a hold at once: from here on its drop is the undo.
-            let hold = |granted| Hold::new(of.clone(), granted, &acquired_in);
+            let hold = |granted| GuardInner::new(of.clone(), granted, &acquired_in);
             Ok(granted.map(hold))
         };
         let call =

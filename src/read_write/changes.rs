@@ -2,7 +2,7 @@
 
 use crate::acquire::Wait;
 use crate::error::{Error, ErrorKind};
-use crate::guard::Hold;
+use crate::guard::GuardInner;
 use crate::kind::ReadWriteKind;
 
 use super::{ReadGuard, WriteGuard};
@@ -81,6 +81,6 @@ impl<K: ReadWriteKind> WriteGuard<K> {
 
 /// An error if that guard is lost. `granted` says that Redis has granted the other side, which the client gives back
 /// in the background then.
-fn still_held(hold: &Hold, granted: bool) -> Result<(), Error> {
+fn still_held(hold: &GuardInner, granted: bool) -> Result<(), Error> {
     hold.check().map_err(|lost| if granted { lost.unknown() } else { lost })
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::error::{Error, Loss};
-use crate::guard::Hold;
+use crate::guard::GuardInner;
 use crate::handle::Sides;
 use crate::kind::{ReadWrite, ReadWriteKind};
 
@@ -31,7 +31,7 @@ use super::ReadWriteLock;
 pub struct ReadWriteGuard<S: Side> {
     // Before the hold: a handle that has given its guard back reads no more.
     pub(super) side: S,
-    pub(super) hold: Hold,
+    pub(super) hold: GuardInner,
 }
 
 /// One hold of a [`ReadWriteLock`](crate::ReadWriteLock) that reads. Others may read at the same time; no
@@ -150,7 +150,7 @@ use side::{Reading, Replaced, Side, Writing};
 
 impl<K: ReadWriteKind> ReadGuard<K> {
     /// A guard of a hold that its handle knows as its own.
-    pub(super) fn reads(sides: Arc<Sides>, hold: Hold) -> Self {
+    pub(super) fn reads(sides: Arc<Sides>, hold: GuardInner) -> Self {
         let (validity, process) = (hold.granted.validity.clone(), hold.of.engine.process.clone());
         let (own, left) = (OnceLock::new(), AtomicBool::new(false));
         Self { side: Reading { sides, validity, own, left, process, kind: PhantomData }, hold }
@@ -163,7 +163,7 @@ impl<K: ReadWriteKind> ReadGuard<K> {
 }
 
 impl<K: ReadWriteKind> WriteGuard<K> {
-    pub(super) fn writes(sides: Arc<Sides>, hold: Hold) -> Self {
+    pub(super) fn writes(sides: Arc<Sides>, hold: GuardInner) -> Self {
         Self { side: Writing { sides, kind: PhantomData }, hold }
     }
 

@@ -48,7 +48,7 @@ pub(super) async fn send_release(
             return Ok(Answered::default());
         };
         let (readers, kept) = (holds.readers(), holds.keep_beside_writer());
-        (pending, holds.release_sent(pending, now), holds.confirms(), readers, kept)
+        (pending, holds.release_sent(pending, now), holds.confirmations_due(), readers, kept)
     };
     let server = call.router.movable_server_of(names.key());
     let entry = handoffs.bring_entry(names, false);

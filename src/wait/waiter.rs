@@ -19,7 +19,7 @@ use crate::protocol::{Names, TurnMode};
 use super::change::{Stay, WaitStep};
 use super::queues::Queues;
 use super::reach::{Reach, Reached};
-use super::{Mutex, Next, Ticket, WaitLimits, Waiters};
+use super::{Mutex, Ticket, WaitLimits, Waiters, WakeReason};
 
 /// How to reach a waiter, and what it waits for.
 pub(crate) struct Waiter {
@@ -227,7 +227,7 @@ impl Registration<'_> {
     /// Whether the waiter is to ask Redis before anything else: until when, and its ticket.
     pub(crate) fn asks_at_once(&self, limits: &WaitLimits) -> Option<(Option<Instant>, Ticket)> {
         match self.check(limits) {
-            Err(Next::Ask(gives_up_at)) => Some((gives_up_at, self.ticket)),
+            Err(WakeReason::Ask(gives_up_at)) => Some((gives_up_at, self.ticket)),
             // It parks, or goes on for a reason that is there the next time.
             Ok(_) | Err(_) => None,
         }
@@ -248,14 +248,14 @@ impl Registration<'_> {
         &self,
         limits: &WaitLimits,
         parked: impl Fn(),
-    ) -> impl Future<Output = Next> {
+    ) -> impl Future<Output = WakeReason> {
         async move {
             loop {
                 if let Some(granted) =
                     self.waiter.get().and_then(|waiter| waiter.take(GrantSlot::Empty))
                 {
                     self.notify_thread();
-                    return Next::Handed(granted);
+                    return WakeReason::Handed(granted);
                 }
                 let wake_at = match self.check(limits) {
                     Ok(wake_at) => wake_at,
@@ -280,36 +280,36 @@ impl Registration<'_> {
     }
 
     /// Until when to park, or why not.
-    fn check(&self, limits: &WaitLimits) -> Result<Option<Instant>, Next> {
+    fn check(&self, limits: &WaitLimits) -> Result<Option<Instant>, WakeReason> {
         let now = clock::now();
         let is_over = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         let may_nest = |waiter: &Arc<Waiter>| waiter.nests.swap(false, Ordering::Relaxed);
         if self.waiter.get().is_some_and(may_nest) && self.handle.holding(now).is_some() {
-            return Err(Next::Nests);
+            return Err(WakeReason::Nests);
         }
         // Readers keep their order.
         let parks_first = !self.has_parked.load(Ordering::Relaxed) && !self.handle.kind.is_shared();
         let checked = self.waiters.change(|queues| {
             if queues.closed {
-                return Err(Next::Closed);
+                return Err(WakeReason::Closed);
             }
             let reach = queues.get(self.names()).map_or(Reach::Answers, |queue| queue.reach);
             // Before the first answer it is unknown whether the lock is busy.
             let until = limits.until.filter(|_| !reach.is_silent_since(self.joined));
             if is_over(until) {
-                return Err(Next::TimedOut { in_outage: reach.in_outage(now) });
+                return Err(WakeReason::TimedOut { in_outage: reach.in_outage(now) });
             }
             let gives_up_at = reach.gives_up_at(self.joined, limits.request, limits.outage);
             if is_over(gives_up_at) {
-                return Err(Next::OutOfReach);
+                return Err(WakeReason::OutOfReach);
             }
             // An outage has warnings of its own.
             let warn_at = limits.warn_at.filter(|_| !reach.in_outage(now));
             if is_over(warn_at) {
-                return Err(Next::WaitsLong);
+                return Err(WakeReason::WaitsLong);
             }
             match queues.step(self.names(), self.ticket) {
-                WaitStep::Ask => Err(Next::Ask(gives_up_at)),
+                WaitStep::Ask => Err(WakeReason::Ask(gives_up_at)),
                 WaitStep::Park(at) => {
                     let waiter = self.waiter();
                     self.has_parked.store(true, Ordering::Relaxed);
@@ -326,7 +326,7 @@ impl Registration<'_> {
         };
         if parks_first && checked.is_ok() && self.handle.holding(now).is_some() && is_in_queue() {
             self.waiter().nests.store(true, Ordering::Relaxed);
-            return Err(Next::Nests);
+            return Err(WakeReason::Nests);
         }
         checked
     }

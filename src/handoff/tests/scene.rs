@@ -92,7 +92,7 @@ pub(super) async fn play(scene: Scene) {
     }
     for possession in &*stage.begun.lock() {
         let holds = possession.holds.lock();
-        assert_eq!(holds.confirms(), 0, "a caller waits to which no answer comes");
+        assert_eq!(holds.confirmations_due(), 0, "a caller waits to which no answer comes");
     }
     let held = stage.redis.lock().lock.clone();
     assert!(held.is_none_or(|held| &*held.owner == OTHER), "a hold is left behind");
@@ -218,7 +218,7 @@ impl Stage {
         let (pending, sent_before, confirms) = {
             let mut holds = possession.holds.lock();
             let Some(pending) = holds.pending(clock::now(), HOUR) else { return };
-            (pending, holds.release_sent(pending, clock::now()), holds.confirms())
+            (pending, holds.release_sent(pending, clock::now()), holds.confirmations_due())
         };
         let released = self.release(&possession.id(), pending.count);
         yield_now().await;

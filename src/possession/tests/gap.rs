@@ -130,7 +130,7 @@ fn a_lock_is_released_after_an_answer_in_the_gap() {
     let _left = leave(&story, hold).expect("a gap");
     assert!(!story.holds().gap_needs_release(), "the client's thread is on its way");
     assert_eq!(story.record_update(update, 0).len(), 1);
-    assert_eq!((story.next_update(), story.holds().confirms()), (None, 1));
+    assert_eq!((story.next_update(), story.holds().confirmations_due()), (None, 1));
     assert!(story.holds().gap_needs_release());
     assert!(
         story.holds().end_of_gap_by_holder().is_none(),

@@ -320,7 +320,7 @@ impl World {
     }
 
     fn release(&mut self, pending: PendingRelease, then: Option<(HandleId, Lease)>) {
-        let confirms = self.holds().confirms();
+        let confirms = self.holds().confirmations_due();
         let sent_before = self.holds().release_sent(pending, self.now);
         self.release_unanswered = sent_before;
         self.send(What::Release { pending, then, confirms });

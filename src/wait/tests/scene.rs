@@ -113,7 +113,7 @@ async fn call(stage: Arc<Stage>, me: usize) {
     loop {
         let limits = WaitLimits { until: None, request: HOUR, outage: None, warn_at: None };
         let next = registration.next(&limits, || {}).await;
-        assert!(matches!(next, Next::Ask(_)));
+        assert!(matches!(next, WakeReason::Ask(_)));
         let alone = Alone::new(&stage.asking[lock]);
         let granted = ask(&stage, lock, me).await;
         drop(alone);

@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::wait::{Next, Registration, Stay, WaitLimits};
+use crate::wait::{Registration, Stay, WaitLimits, WakeReason};
 
 type Confirmation = oneshot::Receiver<Result<bool, Error>>;
 
@@ -16,12 +16,12 @@ impl Stage {
         loop {
             let limits = WaitLimits { until: None, request: HOUR, outage: None, warn_at: None };
             match enqueued.registration.next(&limits, || {}).await {
-                Next::Handed(granted) => {
+                WakeReason::Handed(granted) => {
                     let lease = granted.longest_lease();
                     granted.possession.holds.lock().takes(granted.hold, lease, clock::now());
                     return self.guard(&granted.possession, granted.hold, granted.validity.clone());
                 }
-                Next::Ask(_) => match self.ask(handle, lease).await {
+                WakeReason::Ask(_) => match self.ask(handle, lease).await {
                     Some(guard) => {
                         enqueued.registration.record_grant(HOUR);
                         return guard;

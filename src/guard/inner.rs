@@ -32,7 +32,7 @@ impl ClientHandle {
     }
 }
 
-pub(crate) struct Hold {
+pub(crate) struct GuardInner {
     pub(crate) of: Arc<ClientHandle>,
     pub(crate) granted: Held,
     /// When the caller got it, in milliseconds of [`Engine::uptime`]: it takes no room here.
@@ -41,10 +41,10 @@ pub(crate) struct Hold {
     unlocking: bool,
     /// `unlock` has others join.
     stays: bool,
-    span: spans::Hold,
+    span: spans::HoldSpan,
 }
 
-impl Hold {
+impl GuardInner {
     pub(crate) fn new(of: Arc<ClientHandle>, granted: Held, acquired_in: &Span) -> Self {
         let now = {
             let _on = of.engine.host.enter();
@@ -63,7 +63,7 @@ impl Hold {
         let acquired = of.engine.uptime(now);
         let span = {
             let owner = || granted.possession.id();
-            spans::Hold::begin(of.handle.names.key(), owner, acquired_in)
+            spans::HoldSpan::begin(of.handle.names.key(), owner, acquired_in)
         };
         Self { of, granted, acquired, unlocking: false, stays: false, span }
     }
@@ -326,7 +326,7 @@ impl Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for GuardInner {
     /// The path of a dropped guard begins here. It goes on with [`Releaser::give_back_held`], which hands the lock off
     /// or enqueues a job, and then with `release_in_background` on the client's thread.
     ///

@@ -30,6 +30,7 @@ use crate::error::{ErrorKind, Loss};
 use crate::events::Events;
 use crate::handle::Handle;
 use crate::host::{HashMap, here, spawn};
+use crate::join::join_all;
 use crate::lease::whole_millis;
 use crate::loss::Losses;
 use crate::possession::{FoundBy, Possession, Renewal};
@@ -220,8 +221,9 @@ impl Watchdog {
         None
     }
 
-    /// Renews the locks of a batch. One forbidden key fails its whole batch. Then this finds the key in two steps: it
-    /// renews the locks ten by ten, and those of a refused ten one by one.
+    /// Renews the locks of a batch. One forbidden key fails its whole batch, and so does a slot of which half the keys
+    /// have moved. Then this renews the locks ten by ten, and those of a refused ten one by one: all tens at once, and all
+    /// of those at once, because a batch is due when it may be late for more than a few round trips.
     async fn renew_all(&self, router: &Router, batch: Vec<Entry>) {
         let mut refused = self.renew(router, batch).await;
         for size in [RETRY_BATCH, 1] {
@@ -229,10 +231,10 @@ impl Watchdog {
                 continue;
             }
             let mut again = std::mem::take(&mut refused).into_iter();
-            while again.len() > 0 {
-                let part = again.by_ref().take(size).collect();
-                refused.extend(self.renew(router, part).await);
-            }
+            let parts = std::iter::from_fn(|| Some(again.by_ref().take(size).collect::<Vec<_>>()));
+            let parts = parts.take_while(|part| !part.is_empty());
+            let left = join_all(parts.map(|part| self.renew(router, part))).await;
+            refused.extend(left.into_iter().flatten());
         }
     }
 

@@ -64,7 +64,7 @@ const MODULES: &[(&str, &str)] = &[
     // A renewal that finds a key gone wakes the waiters, like every other request that does.
     (
         "watchdog",
-        "sweep stamp host loss handle possession protocol transport lease config clock sync error \
+        "sweep stamp host join loss handle possession protocol transport lease config clock sync error \
          events",
     ),
     ("loss", "wait possession clock error events"),

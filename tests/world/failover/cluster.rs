@@ -2,6 +2,8 @@
 
 use super::nodes::Cluster;
 use super::{SEEDS, WATCHDOG};
+use futures::future::try_join_all;
+
 use crate::prelude::*;
 
 /// Stands in line in a task of its own. Returns when it is parked.
@@ -284,5 +286,43 @@ fn t5_locks_of_one_slot_are_renewed_while_half_of_them_have_moved() {
         }
         cluster.finish_move();
         assert!(names.iter().all(|name| !cluster.exists(name)));
+    });
+}
+
+/// A command about several of them is refused. Divided, a hundred locks take a few round trips, and not one for each.
+#[test]
+fn t5_a_hundred_locks_of_one_slot_are_renewed_from_afar_while_half_of_them_have_moved() {
+    play(0, async |scene| {
+        let cluster = Cluster::new(scene);
+        let options = cluster.builder().watchdog_timeout(WATCHDOG);
+        let (_, client) = cluster.client_away(WATCHDOG / 60, options).await;
+        let names: Vec<_> = (0..100).map(|number| format!("{{half way}}:{number}")).collect();
+        let locks: Vec<_> = names.iter().map(|name| client.lock(name)).collect();
+        let guards = try_join_all(locks.iter().map(Lock::lock)).await.expect("the locks");
+        let from = cluster.node_of(&names[0]);
+        cluster.begin_move(&names[0], (from + 1) % 3);
+        let half: Vec<_> = names.iter().step_by(2).map(String::as_str).collect();
+        cluster.migrate(&half);
+        sleep(4 * WATCHDOG).await;
+        let lost = guards.iter().filter(|guard| guard.is_lost()).count();
+        assert_eq!(lost, 0, "nothing was wrong but that the slot moves");
+    });
+}
+
+#[test]
+fn the_first_call_of_a_lazy_client_goes_on_as_soon_as_the_map_is_there() {
+    play(0, async |scene| {
+        let cluster = Cluster::new(scene);
+        let machine = scene.machine(Distance::default());
+        for node in &cluster.nodes {
+            scene.network.set_distance_of(&machine, *node, Distance::default());
+        }
+        let builder = cluster.builder();
+        let client = machine.run(async move { builder.connect_lazy() }).await.expect("a client");
+        let (lock, begun) = (client.lock("first"), Instant::now());
+        let guard = machine.spawn(async move { lock.lock().await }).await.expect("no panic");
+        let took = begun.elapsed();
+        assert!(took < ms(5), "{took:?} beside the nodes");
+        guard.expect("the lock").unlock().await.expect("a release");
     });
 }

@@ -134,6 +134,11 @@ impl Error {
         self.0.is_reply
     }
 
+    /// Whether Redis may execute the request yet.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.outcome() != Outcome::NotExecuted && !self.is_reply()
+    }
+
     /// Adds its source, if that is one line: what is not Redis may answer with several.
     pub(crate) fn caused_by(mut self, source: redis::RedisError) -> Self {
         self.0.source = Some(source).filter(|source| source.to_string().lines().count() == 1);

@@ -220,7 +220,7 @@ impl Handoffs {
             }
             holds.stop_requests_in_gap();
         }
-        tries.in_doubt = error.outcome() != Outcome::NotExecuted && !error.is_reply();
+        tries.in_doubt = error.is_in_doubt();
         let (since, many) = *tries.unanswered.get_or_insert((asked, update.confirms));
         let is_unavailable = error.kind() == ErrorKind::Unavailable;
         // Otherwise the next try may still answer these callers in time.

@@ -124,12 +124,20 @@ async fn hears_ahead(
 ) -> bool {
     let mut call = Call::new(router, now + handoffs.config.command_timeout);
     let _permit = possession.permit().await;
-    let Ok(Ok(updated)) = handoffs.send_update(&mut call, possession, ahead).await else {
-        call.abandon();
-        return false;
-    };
-    handoffs.record_update(possession, ahead, updated, now);
-    true
+    match handoffs.send_update(&mut call, possession, ahead).await {
+        Ok(Ok(updated)) => {
+            handoffs.record_update(possession, ahead, updated, now);
+            true
+        }
+        // It was answered.
+        Ok(Err(_)) => false,
+        Err(error) => {
+            if error.is_in_doubt() {
+                call.abandon();
+            }
+            false
+        }
+    }
 }
 
 /// Waits until the waiter has taken the lock, or left. False if the grant ends before.

@@ -178,6 +178,24 @@ fn every_grace_that_is_accepted_is_long_enough_for_a_client_that_is_near() {
     }
 }
 
+/// With so short a grace, Redis hears of the waiter before that has the lock, and says that the grant has ended.
+#[test]
+fn a_grant_that_has_ended_when_redis_hears_of_its_waiter_costs_no_connection() {
+    play(0, async |scene| {
+        let options = LockClient::builder().fair_grace(ms(100));
+        let (_, one) = scene.client(ms(2), options.clone()).await;
+        let (machine, other) = scene.client(ms(2), options).await;
+        let guard = one.fair_lock(CUT).lock().await.expect("the lock");
+        let granted = waiter(&other).await;
+        let made = scene.network.connections_made();
+        scene.trap(&machine, Fate::HeldFor(ms(150)));
+        guard.unlock().await.expect("a release");
+        granted.await.expect("no panic").unlock().await.expect("a release");
+        assert_eq!(scene.network.remove_traps(&machine, scene.server), 0);
+        assert_eq!(scene.network.connections_made(), made, "an answered request costs none");
+    });
+}
+
 /// None of the waiters behind the first asks.
 #[test]
 fn a_client_that_waits_sends_a_request_every_three_seconds_at_most() {

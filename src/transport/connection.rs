@@ -117,21 +117,38 @@ impl Connection {
         let mut multiplexed = self.shared.driven.connection.clone();
         let mut request = pin!(multiplexed.send_packed_command(cmd));
         let timer = &self.shared.timer;
-        loop {
-            let tick = timer.tick();
-            if timer.has_ended() {
-                return Reply::Answer(Err(ended()));
-            }
-            timer.by(deadline);
+        let tick = timer.tick();
+        if timer.has_ended() {
+            return Reply::NotSent(ended());
+        }
+        timer.by(deadline);
+        tokio::select! {
+            biased;
+            answer = &mut request => return Reply::Answer(answer.and_then(top_level_error)),
+            () = tick => {}
+        }
+        if clock::now() >= deadline {
+            return Reply::TimedOut { sent: true };
+        }
+        // Rare, and each waiting request has the size of this future.
+        Box::pin(self.answer_in_time(request, deadline)).await
+    }
+
+    /// The answer to a request whose deadline is not the next one: it has a timer of its own.
+    async fn answer_in_time(
+        &self,
+        request: impl Future<Output = RedisResult<Value>>,
+        deadline: Instant,
+    ) -> Reply {
+        let answer = async {
             tokio::select! {
                 biased;
-                answer = &mut request => return Reply::Answer(answer.and_then(top_level_error)),
-                () = tick => {}
+                answer = request => answer.and_then(top_level_error),
+                () = self.shared.timer.ended() => Err(ended()),
             }
-            if clock::now() >= deadline {
-                return Reply::TimedOut { sent: true };
-            }
-        }
+        };
+        let answer = clock::timeout_at(deadline, answer).await;
+        answer.map_or(Reply::TimedOut { sent: true }, Reply::Answer)
     }
 
     /// Sends a command, behind an `ASKING`, to a server that is about to get the slot of the key. Returns the answer as

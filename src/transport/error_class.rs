@@ -67,6 +67,11 @@ pub(super) fn is_forbidden(error: &RedisError) -> bool {
     error.kind() == Driver::Server(ServerErrorKind::NoPerm)
 }
 
+/// The server has not begun the command: the user has no permission, or its keys are in several slots of a cluster.
+pub(super) fn is_not_begun(error: &RedisError) -> bool {
+    is_forbidden(error) || error.kind() == Driver::Server(ServerErrorKind::CrossSlot)
+}
+
 /// The server has not seen this script, or has forgotten it.
 pub(super) fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == Driver::Server(ServerErrorKind::NoScript)

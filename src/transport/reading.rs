@@ -20,9 +20,7 @@ impl Router {
             if self.node_of(None).is_some() {
                 return Ok(self.nodes());
             }
-            self.refresh();
-            let pause = clock::sleep(super::request::UNKNOWN_NODE_PAUSE);
-            if clock::timeout_at(deadline, pause).await.is_err() {
+            if !self.looks_for_servers(None, deadline).await {
                 return Err(unavailable("no server of Redis is known yet", false, None));
             }
         }

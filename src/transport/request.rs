@@ -3,7 +3,7 @@
 
 use std::io;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use redis::{RedisError, Value};
 
@@ -18,9 +18,6 @@ use super::supervisor::DialError;
 use super::{Answer, Connection, Request, Router};
 use crate::clock;
 use crate::error::{Error, ErrorKind};
-
-/// The pause before the client looks again for a server that it does not know yet.
-pub(super) const UNKNOWN_NODE_PAUSE: Duration = Duration::from_millis(20);
 
 impl Router {
     /// Sends a request until it is answered or its deadline has passed, first on `connection` if
@@ -75,6 +72,7 @@ impl Router {
                         Err(error) => break Err(error),
                     }
                 }
+                Reply::NotSent(error) => self.try_elsewhere(&on, error, &mut retry),
                 Reply::TimedOut { sent: executed } => {
                     retry.repeated |= executed;
                     break Err(self.no_answer(connection, sent, request, &mut retry));
@@ -128,11 +126,10 @@ impl Router {
         let deadline = request.deadline;
         let Some(node) = retry.asking.clone().or_else(|| self.node_of(request.key)) else {
             // Until some node has the slot, or reports it.
-            self.refresh();
-            if clock::timeout_at(deadline, clock::sleep(UNKNOWN_NODE_PAUSE)).await.is_err() {
-                return Err(DialError::TimeUp(Some(no_node())));
-            }
-            return Err(DialError::Failed(no_node()));
+            return Err(match self.looks_for_servers(request.key, deadline).await {
+                true => DialError::Failed(no_node()),
+                false => DialError::TimeUp(Some(no_node())),
+            });
         };
         self.connection(&node, Purpose::Commands, deadline).await
     }
@@ -235,8 +232,9 @@ impl Router {
         request: &mut Request<'_>,
         retry: &mut Retry,
     ) -> Result<Option<Connection>, Error> {
-        let Some(error) = self.load(error, &on, connection, request, retry).await? else {
-            return Ok(Some(on));
+        let error = match self.load(error, on.clone(), connection, request, retry).await? {
+            Ok(next) => return Ok(next),
+            Err(error) => error,
         };
         let at_once = match retry.next_step(&error, request) {
             Step::Fail(kind) => return Err(self.refusal(kind, error, request, retry.repeated)),
@@ -251,9 +249,9 @@ impl Router {
                 return Err(self.unanswered(request, retry));
             }
             Step::Reconnect => {
-                self.drop_connection(&on);
-                (retry.repeated, retry.asking) = (true, None);
-                true
+                retry.repeated = true;
+                self.try_elsewhere(&on, error, retry);
+                return Ok(None);
             }
             Step::Redirect { at_once } => {
                 let Some((node, for_good)) = self.note_redirect(&error, on.server()) else {
@@ -310,22 +308,34 @@ impl Router {
         self.note_unavailable(request, unavailable(&message, sent, Some(error)))
     }
 
-    /// Has the server load the script, if the error is that it does not know that. Returns the error that is left:
-    /// another one, or a refusal to load it.
+    /// The connection is lost. The next sending is on another one, to the server that has the key then.
+    fn try_elsewhere(&self, on: &Connection, error: RedisError, retry: &mut Retry) {
+        self.drop_connection(on);
+        (retry.asking, retry.cause) = (None, Some(error));
+    }
+
+    /// Has the server load the script, if the error is that it does not know that. Gives the connection back if the
+    /// request is sent there again, and nothing if that is lost: the server has refused the request. Else returns the
+    /// error that is left: another one, or a refusal to load the script.
     async fn load(
         &self,
         error: RedisError,
-        on: &Connection,
+        on: Connection,
         connection: &mut Option<Connection>,
         request: &Request<'_>,
         retry: &mut Retry,
-    ) -> Result<Option<RedisError>, Error> {
+    ) -> Result<Result<Option<Connection>, RedisError>, Error> {
         let Some(script) = request.script.filter(|_| is_unknown_script(&error)) else {
-            return Ok(Some(error));
+            return Ok(Err(error));
         };
         let asked = clock::now();
         match clock::timeout_at(request.deadline, on.load_script(script)).await {
-            Ok(loaded) => Ok(loaded.err()),
+            Ok(Ok(())) => Ok(Ok(Some(on))),
+            Ok(Err(error)) if classify(&error) == ErrorClass::ConnectionLost => {
+                self.try_elsewhere(&on, error, retry);
+                Ok(Ok(None))
+            }
+            Ok(Err(error)) => Ok(Err(error)),
             Err(_) => Err(self.no_answer(connection, asked, request, retry)),
         }
     }

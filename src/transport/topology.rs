@@ -3,12 +3,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::RedisError;
 
 use super::failure::is_unknown_host;
 use super::{Node, Router, address};
+use crate::clock;
 use crate::error::Error;
 use crate::signal;
 use crate::slot;
@@ -21,6 +22,9 @@ mod sentinel;
 use cluster::Cluster;
 use endpoint::Endpoint;
 use sentinel::Sentinels;
+
+/// How long a caller waits for a server that the client does not know, before it asks the client's thread again.
+const UNKNOWN_SERVER_PAUSE: Duration = Duration::from_millis(20);
 
 pub(super) enum Topology {
     Standalone(Arc<Node>),
@@ -164,6 +168,22 @@ impl Router {
         if let Topology::Sentinel(sentinels) = &self.topology {
             sentinels.reject(server, self);
         }
+    }
+
+    /// Has the client's thread look for the server of a key that the client does not know, and waits until it knows
+    /// one, or until it is time to ask that thread again. False if the deadline passes first.
+    pub(super) async fn looks_for_servers(&self, key: Option<&str>, deadline: Instant) -> bool {
+        // Before the look, so that a change in between is not missed.
+        let changes = self.server_changes();
+        self.refresh();
+        let known = async {
+            let Some(mut changes) = changes else { return std::future::pending().await };
+            while self.node_of(key).is_none() {
+                changes.changed().await;
+            }
+        };
+        let known = clock::timeout(UNKNOWN_SERVER_PAUSE, known);
+        clock::timeout_at(deadline, known).await.is_ok()
     }
 
     /// Has the client's thread look for the servers again.

@@ -215,3 +215,40 @@ fn c1_an_acquire_dropped_while_its_answer_is_on_its_way_leaves_the_lock_free() {
         assert!(way.scene.keys().is_empty());
     });
 }
+
+/// A request that Redis has refused because it does not know the script has done nothing, whatever becomes of loading it.
+#[test]
+fn n6_a_lost_lock_is_not_called_released_if_the_connection_breaks_while_a_script_is_loaded() {
+    let names = ["a", "b", "c", "d", "e", "f"];
+    // One goes alone, and several share a call.
+    for many in [1, names.len()] {
+        for_each_fate(async |way, fate| {
+            let mut guards = Vec::new();
+            for name in &names[..many] {
+                guards.push(way.hold(name).await);
+            }
+            way.scene.ask::<()>(&["SCRIPT", "FLUSH"]);
+            way.scene.ask::<()>(&["FLUSHALL"]);
+            let load = "SCRIPT\r\n$4\r\nLOAD";
+            way.scene.network.set_trap(&way.machine, way.scene.server, load, 0, fate);
+            let unlocked =
+                way.machine.run(join_all(guards.into_iter().map(LockGuard::unlock))).await;
+            let kinds = unlocked.into_iter().map(|unlocked| unlocked.map_err(|error| error.kind()));
+            assert_eq!(Vec::from_iter(kinds), vec![Err(ErrorKind::Lost); many], "{fate:?}");
+        });
+    }
+}
+
+#[test]
+fn n6_what_redis_has_refused_is_executed_once_if_the_connection_breaks_while_the_script_is_loaded()
+{
+    for_each_fate(async |way, fate| {
+        let guard = way.hold(NAME).await;
+        way.scene.ask::<()>(&["SCRIPT", "FLUSH"]);
+        let load = "SCRIPT\r\n$4\r\nLOAD";
+        way.scene.network.set_trap(&way.machine, way.scene.server, load, 0, fate);
+        let increase = redis::pipe().incr("written", 1).clone();
+        let written: (u32,) = guard.execute(&increase).await.expect("an answer");
+        assert_eq!(written, (1,), "{fate:?}");
+    });
+}

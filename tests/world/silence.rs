@@ -1,5 +1,9 @@
 //! Requests arrive, or vanish, and no answer comes: rows N3, N4, N8, N12, N13, S20, S21 and I12, in virtual time.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use crate::outages::{AWAY, NAME, RECOVERY, play_with, unknown};
 use crate::prelude::*;
 
@@ -203,4 +207,37 @@ fn s20_writes_paused_for_longer_than_the_lease_cost_the_lock_before_anybody_has_
 #[test]
 fn s21_a_server_stopped_for_longer_than_the_lease_costs_the_lock_before_anybody_has_it() {
     costs_the_lock_before_anybody_else_has_it(Silence::ServerStopped);
+}
+
+/// The server is silent, and one deadline after the other passes.
+#[test]
+fn calls_whose_deadlines_pass_one_by_one_do_not_wake_each_other() {
+    play(0, async |scene| {
+        let many: usize = 400;
+        let options = LockClient::builder().command_timeout(SECOND);
+        let (machine, client) = scene.client(ms(2), options).await;
+        // Not in a batch, which has one deadline.
+        let lock = Arc::new(client.fair_lock("silent"));
+        assert!(!lock.is_locked().await.expect("an answer"));
+        let polls = Arc::new(AtomicUsize::new(0));
+        scene.network.stop(scene.server);
+        let mut calls = Vec::new();
+        for _ in 0..many {
+            let (lock, polls) = (lock.clone(), polls.clone());
+            calls.push(machine.spawn(async move {
+                let mut call = pin!(lock.is_locked());
+                let counted = poll_fn(|cx| {
+                    polls.fetch_add(1, Relaxed);
+                    call.as_mut().poll(cx)
+                });
+                counted.await.map_err(|error| error.kind())
+            }));
+            sleep(ms(1)).await;
+        }
+        for call in calls {
+            assert_eq!(call.await.expect("no panic"), Err(ErrorKind::Unavailable));
+        }
+        let each = polls.load(Relaxed) / many;
+        assert!(each <= 10, "each was polled {each} times");
+    });
 }

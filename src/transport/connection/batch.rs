@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use redis::{Arg, Cmd, RedisResult, Script, Value};
+use redis::{Arg, Cmd, RedisError, RedisResult, Script, Value};
 
 use super::Connection;
 use crate::clock;
@@ -30,7 +30,7 @@ use crate::host::spawn;
 use crate::metrics::Operation;
 use crate::transport::coalescer::{Coalescer, Entry, Gatherer, Joined, Unanswered};
 use crate::transport::error_class::{
-    is_ask, is_cross_node, is_fatal, is_forbidden, is_unknown_script,
+    ErrorClass, classify, is_ask, is_cross_node, is_fatal, is_not_begun, is_unknown_script,
 };
 
 /// While at most this many requests are under way, the next one goes alone: a batch would cost more than it saves.
@@ -54,6 +54,8 @@ pub(crate) struct Batchable {
 #[derive(Debug, Clone)]
 pub(in crate::transport) enum Reply {
     Answer(RedisResult<Value>),
+    /// The connection was lost before the server could execute the request.
+    NotSent(RedisError),
     /// The request has to be sent without a batch. The flag says whether the server may have executed it.
     Unbatched {
         sent: bool,
@@ -166,6 +168,9 @@ impl BatchSender {
             }
             match self.in_time(self.connection.load_script(script), false).await {
                 None => return,
+                Some(Err(error)) if classify(&error) == ErrorClass::ConnectionLost => {
+                    return self.complete_all(Reply::NotSent(error));
+                }
                 Some(Err(error)) => return self.distribute(Err(error)),
                 // A request that was reported as not executed is not sent the second time.
                 Some(Ok(())) => {
@@ -241,10 +246,14 @@ impl BatchSender {
             }
             Err(error) if is_fatal(&error) => {
                 tracing::debug!(%error, "the requests of a batch are sent one by one");
-                Reply::Unbatched { sent: !is_forbidden(&error) }
+                Reply::Unbatched { sent: !is_not_begun(&error) }
             }
             answer => Reply::Answer(answer),
         };
+        self.complete_all(reply);
+    }
+
+    fn complete_all(&self, reply: Reply) {
         for entry in &self.entries {
             entry.complete(reply.clone());
         }

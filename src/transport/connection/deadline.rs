@@ -3,7 +3,8 @@
 //! A timer for each request costs more than all other work for it. So there is one for each
 //! connection, and a request moves it only to an earlier deadline: with deadlines that are all
 //! equally far away it ticks once in that time. Then every request checks the clock, and those
-//! whose deadlines have not passed yet go on waiting.
+//! whose deadlines have not passed yet make timers of their own: a server that does not answer has
+//! one deadline after the other pass, and if each woke all requests, these would keep a processor busy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +20,7 @@ use crate::clock;
 pub(super) struct DeadlineTimer {
     has_ended: AtomicBool,
     tick: Notify,
+    end: Notify,
     /// When the next tick is due, if a request needs one.
     look: Mutex<Option<Instant>>,
     sooner: Notify,
@@ -34,6 +36,7 @@ impl DeadlineTimer {
     pub(super) fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
         self.tick.notify_waiters();
+        self.end.notify_waiters();
         self.sooner.notify_one();
     }
 
@@ -55,11 +58,11 @@ impl DeadlineTimer {
     pub(super) async fn ended(&self) {
         loop {
             // Before the check, so that an end in between is not missed.
-            let tick = self.tick();
+            let end = self.end.notified();
             if self.has_ended() {
                 return;
             }
-            tick.await;
+            end.await;
         }
     }
 

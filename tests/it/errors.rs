@@ -1,5 +1,9 @@
 //! What a caller learns from an error beside its kind: the lock, and whether to call again.
 
+use futures::future::LocalBoxFuture;
+use futures::{FutureExt, TryFutureExt};
+use redlatch::kind::LockKind;
+
 use crate::prelude::*;
 
 mod mistakes;
@@ -8,28 +12,37 @@ fn about_order(error: Option<Error>, kind: ErrorKind) {
     let error = error.expect("an error");
     assert_eq!(error.kind(), kind, "{error}");
     assert_eq!(error.lock_name(), Some("order"), "{error}");
+    assert_eq!(error.loss().is_some(), kind == ErrorKind::Lost, "{error}");
     assert_eq!(error.is_retryable(), kind == ErrorKind::Unavailable, "{error}");
 }
 
-/// What each call about a lock says, which has to fail at once.
-pub(crate) async fn every_call(lock: &Lock) -> Vec<(&'static str, Error)> {
-    let errors = [
-        ("lock", soon("lock", lock.lock()).await.err()),
-        ("lock_with_lease", soon("lock", lock.lock_with_lease(MINUTE)).await.err()),
-        ("try_lock", soon("try_lock", lock.try_lock(MINUTE, MINUTE)).await.err()),
-        ("try_lock_now", soon("try_lock_now", lock.try_lock_now()).await.err()),
-        ("with", soon("with", lock.with(async |_| ())).await.err()),
-        ("try_with", soon("with", lock.try_with(MINUTE, MINUTE, async |_| ())).await.err()),
-        ("is_locked", lock.is_locked().await.err()),
-        ("is_held", lock.is_held().await.err()),
-        ("hold_count", lock.hold_count().await.err()),
-        ("remaining_lease", lock.remaining_lease().await.err()),
-        ("force_unlock", lock.force_unlock().await.err()),
-    ];
-    let refused = |(call, error): (&'static str, Option<Error>)| {
-        (call, error.unwrap_or_else(|| panic!("{call}: not refused")))
-    };
-    errors.map(refused).into()
+/// Each call about a lock, and its name.
+pub(crate) fn calls<K: LockKind>(
+    lock: &Lock<K>,
+) -> [(&'static str, LocalBoxFuture<'_, Result<(), Error>>); 11] {
+    [
+        ("lock", lock.lock().map_ok(drop).boxed_local()),
+        ("lock_with_lease", lock.lock_with_lease(MINUTE).map_ok(drop).boxed_local()),
+        ("try_lock", lock.try_lock(MINUTE, MINUTE).map_ok(drop).boxed_local()),
+        ("try_lock_now", lock.try_lock_now().map_ok(drop).boxed_local()),
+        ("with", lock.with(async |_| ()).boxed_local()),
+        ("try_with", lock.try_with(MINUTE, MINUTE, async |_| ()).map_ok(drop).boxed_local()),
+        ("is_locked", lock.is_locked().map_ok(drop).boxed_local()),
+        ("is_held", lock.is_held().map_ok(drop).boxed_local()),
+        ("hold_count", lock.hold_count().map_ok(drop).boxed_local()),
+        ("remaining_lease", lock.remaining_lease().map_ok(drop).boxed_local()),
+        ("force_unlock", lock.force_unlock().map_ok(drop).boxed_local()),
+    ]
+}
+
+/// What each of them says, which has to fail at once.
+pub(crate) async fn every_call<K: LockKind>(lock: &Lock<K>) -> Vec<(&'static str, Error)> {
+    let mut errors = Vec::new();
+    for (name, call) in calls(lock) {
+        let Err(error) = soon(name, call).await else { panic!("{name}: not refused") };
+        errors.push((name, error));
+    }
+    errors
 }
 
 async fn every_call_is_about_order(lock: &Lock, kind: ErrorKind) {
@@ -67,10 +80,4 @@ async fn an_error_names_its_lock_as_the_caller_did_and_says_whether_to_call_agai
     every_call_is_about_order(&lock, ErrorKind::Closed).await;
     every_call_is_about_order(&client.clone().lock("order"), ErrorKind::Closed).await;
     assert!(!server.exists("app:order"));
-}
-
-#[tokio::test]
-async fn an_error_of_no_lock_names_none() {
-    let error = LockClient::connect("").await.expect_err("no address");
-    assert_eq!((error.lock_name(), error.is_retryable()), (None, false), "{error}");
 }

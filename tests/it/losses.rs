@@ -189,15 +189,6 @@ async fn work_around_which_a_lock_was_lost_learns_the_same() {
 }
 
 #[tokio::test]
-async fn an_error_that_is_no_loss_has_none() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    server.ask::<()>(&["SET", "data", "1"]);
-    let error = client.lock("data").try_lock_now().await.expect_err("no lock");
-    assert_eq!((error.kind(), error.loss()), (ErrorKind::NotALock, None), "{error}");
-}
-
-#[tokio::test]
 async fn an_unlock_of_a_lost_lock_says_whether_it_released_anything() {
     let setup = Setup::alone();
     let client = setup.connect().await;

@@ -10,6 +10,7 @@ use futures::executor;
 use redlatch::redis;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::errors::calls;
 use crate::prelude::*;
 
 fn refused<T>(call: impl Future<Output = Result<T, Error>>) {
@@ -29,17 +30,9 @@ fn a_call_outside_of_a_runtime_is_an_error_or_works_and_never_panics() {
     let client = runtime.block_on(LockClient::connect(server.url())).expect("connecting");
     for client in [lazy, client] {
         let (lock, fenced) = (client.lock("lock"), client.fenced_lock("fenced"));
-        refused(lock.lock());
-        refused(lock.lock_with_lease(MINUTE));
-        refused(lock.try_lock(MINUTE, MINUTE));
-        refused(lock.try_lock_now());
-        refused(lock.with(async |_| ()));
-        refused(lock.try_with(MINUTE, MINUTE, async |_| ()));
-        refused(lock.is_locked());
-        refused(lock.is_held());
-        refused(lock.hold_count());
-        refused(lock.remaining_lease());
-        refused(lock.force_unlock());
+        for (_, call) in calls(&lock) {
+            refused(call);
+        }
         refused(fenced.lock());
         assert!(!server.exists("lock") && !server.exists("fenced"));
 
@@ -83,17 +76,9 @@ fn in_a_runtime_without_timers_calls_panic_or_fail_and_leave_nothing_behind() {
     let client = runtime.block_on(builder.clone().connect()).expect("connecting");
     let lock = client.lock("lock");
     fails(&bare, builder.connect());
-    fails(&bare, lock.lock());
-    fails(&bare, lock.lock_with_lease(MINUTE));
-    fails(&bare, lock.try_lock(MINUTE, MINUTE));
-    fails(&bare, lock.try_lock_now());
-    fails(&bare, lock.with(async |_| ()));
-    fails(&bare, lock.try_with(MINUTE, MINUTE, async |_| ()));
-    fails(&bare, lock.is_locked());
-    fails(&bare, lock.is_held());
-    fails(&bare, lock.hold_count());
-    fails(&bare, lock.remaining_lease());
-    fails(&bare, lock.force_unlock());
+    for (_, call) in calls(&lock) {
+        fails(&bare, call);
+    }
     let guard = runtime.block_on(hold(&lock));
     assert!(without_timers(&bare, guard.lost()).is_none());
     assert!(without_timers(&bare, guard.run_until_lost(pending::<()>())).is_none());

@@ -76,10 +76,9 @@ async fn a_url_that_is_none_is_answered_with_the_form_of_one() {
         let expected = format!("the url of Redis {wrong}; {EXPECTED}");
         assert_eq!(says(unconnected(at(url)).await, &expected), ErrorKind::InvalidArgument);
     }
-    let kind = says(
-        unconnected(LockClient::builder()).await,
-        "where is Redis? Set url, client, sentinel or cluster",
-    );
+    let error = unconnected(LockClient::builder()).await.expect("an error");
+    assert_eq!((error.lock_name(), error.is_retryable()), (None, false), "{error}");
+    let kind = says(Some(error), "where is Redis? Set url, client, sentinel or cluster");
     assert_eq!(kind, ErrorKind::InvalidArgument);
     let client = redis::Client::open("redis://127.0.0.1:1/").expect("a client");
     let both = at("redis://127.0.0.1:1/").client(client).connect().await;

@@ -1,6 +1,9 @@
 //! A hash whose field is not an owner, or that has more than one field, is not a lock (W18).
 
+use redlatch::kind::LockKind;
+
 use super::*;
+use crate::errors::every_call;
 
 /// More fields than fit a compact encoding.
 const LARGE: usize = 20_000;
@@ -43,27 +46,12 @@ fn state(server: &Server, key: &str) -> State {
     State { fields, dump, left: server.pttl(key) }
 }
 
-#[track_caller]
-fn is_not_a_lock(what: &str, error: Option<Error>) {
-    let error = error.unwrap_or_else(|| panic!("{what}: not refused"));
-    assert_eq!(error.kind(), ErrorKind::NotALock, "{what}: {error}");
-    assert_eq!(error.outcome(), Outcome::NotExecuted, "{what}: {error}");
-}
-
-/// Every call of a lock, each of which has to say so.
-macro_rules! every_call_refuses {
-    ($lock:expr, $what:expr) => {{
-        let (lock, what) = (&$lock, $what);
-        is_not_a_lock(what, soon("lock", lock.lock()).await.err());
-        is_not_a_lock(what, soon("lock", lock.lock_with_lease(MINUTE)).await.err());
-        is_not_a_lock(what, soon("try_lock", lock.try_lock(MINUTE, MINUTE)).await.err());
-        is_not_a_lock(what, soon("try_lock_now", lock.try_lock_now()).await.err());
-        is_not_a_lock(what, soon("is_locked", lock.is_locked()).await.err());
-        is_not_a_lock(what, soon("is_held", lock.is_held()).await.err());
-        is_not_a_lock(what, soon("hold_count", lock.hold_count()).await.err());
-        is_not_a_lock(what, soon("remaining_lease", lock.remaining_lease()).await.err());
-        is_not_a_lock(what, soon("force_unlock", lock.force_unlock()).await.err());
-    }};
+/// Every call of a lock says so.
+async fn every_call_refuses<K: LockKind>(lock: &Lock<K>, what: &str) {
+    for (call, error) in every_call(lock).await {
+        let said = (error.kind(), error.outcome());
+        assert_eq!(said, (ErrorKind::NotALock, Outcome::NotExecuted), "{what}, {call}: {error}");
+    }
 }
 
 #[tokio::test]
@@ -75,15 +63,15 @@ async fn w18_a_hash_that_is_not_a_lock_is_refused_by_every_call_and_stays_as_it_
         server.ask::<()>(&["PERSIST", "hash"]);
         let before = state(&server, "hash");
         let listener = Listener::new(&server, &channel("hash"));
-        every_call_refuses!(client.lock("hash"), what);
-        every_call_refuses!(client.fenced_lock("hash"), what);
-        every_call_refuses!(client.fair_lock("hash"), what);
+        every_call_refuses(&client.lock("hash"), what).await;
+        every_call_refuses(&client.fenced_lock("hash"), what).await;
+        every_call_refuses(&client.fair_lock("hash"), what).await;
         assert!(state(&server, "hash") == before, "{what}: it was changed");
         assert!(!server.exists("redisson_lock_token:{hash}"), "{what}: a token was counted");
         assert!(listener.heard(&server).is_empty(), "{what}: a release was published");
         // No lease here is that long, and no test.
         server.ask::<()>(&["PEXPIRE", "hash", "3600000"]);
-        every_call_refuses!(client.lock("hash"), what);
+        every_call_refuses(&client.lock("hash"), what).await;
         let left = server.pttl("hash");
         assert!((3_000_000..=3_600_000).contains(&left), "{what}: {left} ms");
         server.ask::<()>(&["DEL", "hash"]);
@@ -101,7 +89,7 @@ async fn w18_a_held_lock_that_got_another_field_refuses_a_nested_hold() {
     let guard = soon("locking", lock.lock_with_lease(MINUTE)).await.expect("the lock");
     server.ask::<()>(&["HSET", "hash", "another", "1"]);
     let before: Vec<u8> = server.ask(&["DUMP", "hash"]);
-    every_call_refuses!(lock, "an own hold and another field");
+    every_call_refuses(&lock, "an own hold and another field").await;
     assert_eq!(server.ask::<Vec<u8>>(&["DUMP", "hash"]), before);
     server.ask::<()>(&["HDEL", "hash", "another"]);
     release(hold(&lock).await).await;

@@ -12,6 +12,7 @@ use futures::future::BoxFuture;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::*;
+use crate::errors::calls;
 
 const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -91,15 +92,9 @@ impl Everything {
         let Self { waiting, unlocking, acquiring, losing, guard, nested, lock, fenced, client } =
             self;
         drop((waiting, unlocking, acquiring, losing));
-        refused("lock", lock.lock());
-        refused("lock_with_lease", lock.lock_with_lease(WATCHDOG_TIMEOUT));
-        refused("try_lock", lock.try_lock(Duration::MAX, WATCHDOG_TIMEOUT));
-        refused("try_lock_now", lock.try_lock_now());
-        refused("is_locked", lock.is_locked());
-        refused("is_held", lock.is_held());
-        refused("hold_count", lock.hold_count());
-        refused("remaining_lease", lock.remaining_lease());
-        refused("force_unlock", lock.force_unlock());
+        for (what, call) in calls(&lock) {
+            refused(what, call);
+        }
         refused("fenced", fenced.lock());
         refused("clone", lock.clone().try_lock_now());
         refused("another handle", client.lock("another").lock());

@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use super::*;
+use crate::errors::calls;
 
 /// Their braces are no hash tag, or another one around the name than in it.
 const BROKEN: [&str; 6] = ["a{b", "a{}b", "a}b", "{", "}", "{}"];
@@ -17,19 +18,11 @@ async fn refused<T>(what: &str, call: impl Future<Output = Result<T, Error>>) {
 }
 
 async fn every_call_refuses(client: &LockClient, name: &str) {
-    let lock = client.lock(name);
-    refused("lock", lock.lock()).await;
-    refused("lock_with_lease", lock.lock_with_lease(MINUTE)).await;
-    refused("try_lock", lock.try_lock(MINUTE, MINUTE)).await;
-    refused("try_lock_now", lock.try_lock_now()).await;
-    refused("is_locked", lock.is_locked()).await;
-    refused("is_held", lock.is_held()).await;
-    refused("hold_count", lock.hold_count()).await;
-    refused("remaining_lease", lock.remaining_lease()).await;
-    refused("force_unlock", lock.force_unlock()).await;
-    let lock = client.fenced_lock(name);
-    refused("fenced lock", lock.lock()).await;
-    refused("fenced try_lock_now", lock.try_lock_now()).await;
+    for (what, call) in
+        calls(&client.lock(name)).into_iter().chain(calls(&client.fenced_lock(name)))
+    {
+        refused(what, call).await;
+    }
     let lock = client.read_write_lock(name);
     refused("read", lock.read()).await;
     refused("write", lock.write()).await;

@@ -107,16 +107,3 @@ pub(crate) async fn w26_a_hold_that_was_given_back_and_is_still_counted_is_relea
     assert!(!is_free(&client, "counted").await);
     setup.free_by_hand("counted");
 }
-
-#[test]
-fn a_guard_is_renewed_without_a_runtime_of_the_users_and_is_unlocked_in_another() {
-    let setup = Setup::alone();
-    let guard =
-        runtime().block_on(async { hold(&setup.client_with(ms(3_000)).await.lock("kept")).await });
-    // Longer than a lease: it is still held only if it was renewed.
-    thread::sleep(ms(3_600));
-    assert!(!guard.is_lost());
-    assert!(setup.exists("kept"));
-    runtime().block_on(release(guard));
-    assert!(!setup.exists("kept"));
-}

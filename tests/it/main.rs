@@ -39,7 +39,6 @@ mod holding;
 mod lazy;
 mod leases;
 mod losses;
-mod max_hold;
 mod multi;
 mod options;
 mod paused;

@@ -105,7 +105,7 @@ impl Server {
         server.configure(lines);
         for _ in 0..50 {
             server.port = free_port();
-            if server.launch(server.ready()) {
+            if server.launch() {
                 return server;
             }
         }
@@ -138,17 +138,8 @@ impl Server {
 
     /// Starts a killed server again, on the same port and with the same arguments.
     pub(crate) fn start_again(&self) {
-        self.start_again_until(self.ready());
-    }
-
-    /// The same, but comes back as soon as the server has begun to load its data.
-    pub(crate) fn start_again_loading(&self) {
-        self.start_again_until("loading:1");
-    }
-
-    fn start_again_until(&self, state: &str) {
         let start = Instant::now();
-        while !self.launch(state) {
+        while !self.launch() {
             assert!(start.elapsed() < START, "port {} is taken", self.port);
             thread::sleep(Duration::from_millis(20));
         }
@@ -333,10 +324,6 @@ impl Server {
         self.errors(code) + self.errors("ERR")
     }
 
-    fn ready(&self) -> &'static str {
-        if self.kind == Kind::Sentinel { WATCHES } else { READY }
-    }
-
     /// What the server has written to its log since it was started.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("out.log")).unwrap_or_default()
@@ -351,9 +338,9 @@ impl Server {
         self.dir.path().join("redis.conf")
     }
 
-    /// Starts the process, and waits until INFO has `state`; false if the port went to somebody
-    /// else meanwhile.
-    fn launch(&self, state: &str) -> bool {
+    /// Starts the process, and waits until it is ready; false if the port went to somebody else
+    /// meanwhile.
+    fn launch(&self) -> bool {
         let log = fs::File::create(self.dir.path().join("out.log")).expect("a log file");
         let program = env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
         let server = Command::new(program)
@@ -371,7 +358,7 @@ impl Server {
         let start = Instant::now();
         loop {
             // The process id tells our server from one that had the port before.
-            if self.answers_as(process.child.id(), state) {
+            if self.is_ready(process.child.id()) {
                 *lock(&self.process) = Some(process);
                 return true;
             }
@@ -385,7 +372,8 @@ impl Server {
         }
     }
 
-    fn answers_as(&self, pid: u32, state: &str) -> bool {
+    fn is_ready(&self, pid: u32) -> bool {
+        let state = if self.kind == Kind::Sentinel { WATCHES } else { READY };
         let Ok(info) = self.try_ask::<String>(&["INFO"]) else { return false };
         let says = |line: &str| info.lines().any(|said| said == line);
         says(&format!("process_id:{pid}")) && says(state)

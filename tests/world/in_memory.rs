@@ -170,7 +170,7 @@ fn a_server_that_is_made_outside_of_a_runtime_has_real_time_and_threads() {
         before < last
     });
     assert!(!guard.is_lost());
-    drop(guard);
+    runtime().block_on(guard.unlock()).unwrap();
     let again = runtime().block_on(client.lock("order").try_lock(HOUR, HOUR)).unwrap();
     assert!(again.is_some());
 }
@@ -195,11 +195,26 @@ async fn a_lock_that_is_to_stay_for_a_time_stays_for_that_time_from_its_acquire(
     let client = redis.builder().connect().await.unwrap();
     sleep(HOUR).await;
     let guard = client.lock("job").lock().await.unwrap();
+    let acquired = Instant::now();
+    // One of the same client, to which the lock would be handed off, and one of another.
+    let waiters = [&client, &redis.client()].map(|client| {
+        let lock = client.lock("job");
+        tokio::spawn(async move {
+            lock.lock().await.unwrap().unlock().await.unwrap();
+            acquired.elapsed()
+        })
+    });
     sleep(ms(10_000)).await;
-    guard.hold_at_least(ms(60_000));
+    for time in [1_000, 60_000, 20_000].map(ms) {
+        guard.hold_at_least(time);
+    }
     guard.unlock().await.unwrap();
     let left: u64 = redis.query(redis::cmd("PTTL").arg("job")).unwrap();
     assert_eq!(left, 50_000);
+    for waited in join_all(waiters).await {
+        let waited = waited.unwrap();
+        assert!((ms(60_000)..ms(60_100)).contains(&waited), "{waited:?}");
+    }
 }
 
 #[test]

@@ -394,3 +394,35 @@ fn a_loss_is_told_at_the_deadline() {
         });
     }
 }
+
+/// The time counts from the first hold of each holder, and limits nothing that a caller asks for.
+#[test]
+fn a_lock_is_renewed_up_to_max_hold_and_ends_with_its_lease() {
+    let (lease, most) = (ms(1_200), ms(1_500));
+    play(0, async |scene| {
+        let options = LockClient::builder().watchdog_timeout(lease).max_hold(most);
+        let (machine, client) = scene.client(ms(2), options).await;
+        let explicit = client.lock("explicit").lock_with_lease(MINUTE).await.expect("the lock");
+        let extended = client.lock("extended").lock().await.expect("the lock");
+        extended.extend(MINUTE).await.expect("still held");
+        let (lock, begun) = (client.lock(NAME), Instant::now());
+        let outer = lock.lock().await.expect("the lock");
+        // Somebody waits for a holder that hangs.
+        let next = waiting_for(&machine, client.lock(NAME));
+        sleep(most * 2 / 3).await;
+        let inner = lock.lock().await.expect("a nested hold");
+        outer.unlock().await.expect("a release");
+        timeout(MINUTE, inner.lost()).await.expect("it is limited");
+        // The last renewal is up to a third of a lease before the limit.
+        let held = begun.elapsed();
+        assert!(held > most && held <= most + lease, "{held:?}");
+        let (guard, _) = next.await.expect("no panic");
+        assert_eq!(inner.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
+        sleep(most).await;
+        assert!(!guard.is_lost(), "it is renewed, too");
+        guard.unlock().await.expect("a release");
+        let again = lock.lock().await.expect("the lock");
+        sleep(most).await;
+        assert!(!again.is_lost() && !explicit.is_lost() && !extended.is_lost());
+    });
+}

@@ -1,4 +1,4 @@
-//! Redis goes away and comes back: rows N14 and N15, in virtual time. A call says so in time; who waits
+//! Redis goes away and comes back: rows N14, N15, S11 and S13, in virtual time. A call says so in time; who waits
 //! already rides it out; who holds keeps the lock as long as its lease allows.
 
 use futures::future::Either;
@@ -423,9 +423,22 @@ fn busy(scene: &Scene, yes: bool) {
 }
 
 #[test]
-fn s11_calls_and_waiters_ride_out_a_busy_server() {
+fn s11_holders_calls_and_waiters_ride_out_a_busy_server() {
+    all_ride_out(State::Busy);
+}
+
+#[test]
+fn s13_holders_calls_and_waiters_ride_out_a_server_that_loads() {
+    all_ride_out(State::Loading);
+}
+
+fn all_ride_out(state: State) {
     // The one client asks for no longer than a command may take, and the other one for longer than all this.
-    play_with(MINUTE, async |way| {
+    play_with(ms(4_500), async |way| {
+        let Scene { network, server, .. } = way.scene;
+        let set = |yes| network.at(*server, |server, _| server.set(state, yes));
+        // It is to be renewed meanwhile.
+        let kept = way.hold("kept").await;
         let held = way.other.lock("held").lock().await.expect("the lock");
         let dropped = way.other.lock("dropped").lock().await.expect("the lock");
         for (name, lease) in [("stays", 60_000), ("ends", 1_000), ("ends too", 1_000)] {
@@ -440,7 +453,7 @@ fn s11_calls_and_waiters_ride_out_a_busy_server() {
         let (rides, stays) = (wait("ends", MINUTE), wait("stays", MINUTE));
         let cut_short = wait("ends too", ms(1_300));
         sleep(10 * AWAY).await;
-        busy(way.scene, true);
+        set(true);
         let gives_up = wait("stays too", MINUTE);
         drop(dropped);
         let [free, asked] = ["free", "asked"].map(|name| way.other.lock(name));
@@ -450,7 +463,7 @@ fn s11_calls_and_waiters_ride_out_a_busy_server() {
             released.expect("a release rides it out");
             assert!(!locked.expect("a question rides it out"));
             guard.expect("a call rides it out").unlock().await.expect("a release");
-            assert!(begun.elapsed() >= ms(2_400), "a busy server cannot have answered");
+            assert!(begun.elapsed() >= ms(2_400), "it cannot have answered");
         };
         let ends = async {
             let (gave_up, at) = gives_up.await.expect("no panic");
@@ -462,7 +475,7 @@ fn s11_calls_and_waiters_ride_out_a_busy_server() {
             assert!(at - begun >= ms(1_300), "{:?}", at - begun);
             tokio::time::sleep_until(begun + ms(2_400)).await;
             assert!(!rides.is_finished() && !stays.is_finished());
-            busy(way.scene, false);
+            set(false);
         };
         tokio::join!(calls, ends);
         let (guard, at) = rides.await.expect("no panic");
@@ -472,6 +485,9 @@ fn s11_calls_and_waiters_ride_out_a_busy_server() {
         way.scene.ask::<()>(&["PUBLISH", &channel("stays"), "0"]);
         let (guard, _) = timeout(RECOVERY, stays).await.expect("its turn").expect("no panic");
         guard.expect("riding out").expect("in time").unlock().await.expect("a release");
+        sleep(ms(4_500)).await;
+        assert!(!kept.is_lost());
+        kept.unlock().await.expect("a release");
         assert!(way.scene.keys().is_empty());
     });
 }

@@ -1,6 +1,6 @@
-//! Rows S: the state of the server. It is full, read-only, loading, or restricts its users.
+//! Rows S: the state of the server. It is full, read-only, or restricts its users.
+//! That it is busy, or loads, is in `tests/world/outages.rs`.
 
-mod loading;
 mod memory;
 mod permissions;
 mod replicas;

@@ -218,22 +218,3 @@ async fn a_reader_that_outlives_its_writer_goes_on_and_a_writer_its_reader() {
     writing.unlock().await.unwrap();
     wait_until("nothing is left", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0).await;
 }
-
-#[tokio::test]
-async fn one_watchdog_renews_both_sides_of_a_handle() {
-    let server = Server::start();
-    let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(2_100));
-    let client = soon("connecting", builder.connect()).await.unwrap();
-    let lock = client.read_write_lock("config");
-    let writing = writes(&lock).await;
-    let reading = reads(&lock).await;
-    tokio::time::sleep(ms(2_500)).await;
-    assert!(!reading.is_lost() && !writing.is_lost());
-    let reading = (reading, writing.downgrade().await.unwrap());
-    tokio::time::sleep(ms(2_200)).await;
-    assert!(!reading.0.is_lost() && !reading.1.is_lost());
-    assert_eq!(held(&server, "config"), is("read", 1, 0));
-    assert!(lock.force_unlock().await.unwrap());
-    soon("the loss", reading.1.lost()).await;
-    assert!(reading.0.is_lost());
-}

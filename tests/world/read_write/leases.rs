@@ -92,6 +92,24 @@ fn a_release_that_was_dropped_keeps_no_later_reader_from_being_renewed() {
     }
 }
 
+#[test]
+fn one_watchdog_renews_both_sides_of_a_handle() {
+    play(6, async |scene| {
+        let (_machine, client) = client(scene, ms(2)).await;
+        let lock = client.read_write_lock("config");
+        let (writing, reading) = (lock.write().await.unwrap(), lock.read().await.unwrap());
+        sleep(3 * WATCHDOG).await;
+        assert!(!reading.is_lost() && !writing.is_lost());
+        let other = writing.downgrade().await.unwrap();
+        sleep(3 * WATCHDOG).await;
+        assert!(!reading.is_lost() && !other.is_lost());
+        assert_eq!(scene.ask::<u64>(&["HLEN", "config"]), 2, "the mode, and one reader");
+        scene.ask::<u64>(&["DEL", "config"]);
+        timeout(WATCHDOG / 2, other.lost()).await.expect("told by a renewal");
+        assert!(reading.is_lost());
+    });
+}
+
 /// Its release asks Redis, because the lease of the other one is shorter.
 #[test]
 fn who_gives_a_longer_lease_back_hears_that_the_lock_was_gone() {

@@ -72,12 +72,6 @@ impl Traces {
         self.0.push(start.elapsed());
     }
 
-    /// How many calls were dropped when it was too late to call them back: Redis granted more
-    /// possessions than came to a guard, those `held` and those of the tries that found it free.
-    fn undone(&self, server: &Server, held: usize) -> usize {
-        server.calls("hset") as usize - held - self.0.len()
-    }
-
     /// One may be slow on a busy machine. All of them are not.
     pub(crate) fn were_short(mut self, server: &Server) {
         assert_eq!(server.ask::<u64>(&["DBSIZE"]), 0, "something came late, and stayed");

@@ -163,40 +163,6 @@ async fn a_hold_after_a_loss_has_a_token_of_its_own() {
 }
 
 #[tokio::test]
-async fn n1_a_fenced_acquire_whose_answer_was_lost_is_one_hold_with_the_last_token() {
-    let setup = Setup::alone();
-    let proxy = setup.proxy();
-    let client = setup.client_through(&proxy).await;
-    let lock = client.fenced_lock("twice");
-    let mut tokens = vec![next_token(&lock).await];
-    for fault in [Fault::ResetBeforeSend, Fault::DropReplyAndReset] {
-        let faults = proxy.faults();
-        proxy.plan("EVALSHA", 1, fault);
-        let guard = fence(&lock).await;
-        assert_eq!(proxy.faults(), faults + 1);
-        assert_eq!(lock.hold_count().await.unwrap(), 1);
-        assert_eq!(setup.token("twice"), Some(guard.token().get()));
-        tokens.push(open(guard).await);
-    }
-    assert_growing(&tokens);
-    assert!(!setup.exists("twice"));
-}
-
-#[tokio::test]
-async fn s4_full_memory_refuses_a_token_and_leaves_no_lock() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let lock = client.fenced_lock("full");
-    let token = next_token(&lock).await;
-    server.fill();
-    let error = lock.lock().await.unwrap_err();
-    assert_eq!((error.kind(), error.outcome()), (ErrorKind::Server, Outcome::NotExecuted));
-    assert!(!server.exists("full"));
-    server.make_room();
-    assert!(next_token(&lock).await > token);
-}
-
-#[tokio::test]
 async fn s8_a_counter_that_is_none_is_an_error_and_leaves_no_lock() {
     let server = Server::start();
     let client = connect(&server).await;

@@ -23,7 +23,6 @@ mod counts;
 mod ends;
 mod fenced;
 mod lost;
-mod network;
 mod outages;
 mod passing;
 mod standstill;
@@ -38,37 +37,18 @@ const LOCK: Take = |lock| async move { lock.lock().await }.boxed();
 /// A waiter with an explicit lease.
 const FOR_A_MINUTE: Take = |lock| async move { lock.lock_with_lease(MINUTE).await }.boxed();
 
-/// The option not to wait long for an answer.
-fn hasty(options: LockClientBuilder) -> LockClientBuilder {
-    options.command_timeout(ms(1_000))
+/// The scripts are there already, so that a fault befalls the hand-off and not the first try of it.
+async fn scene(options: fn(LockClientBuilder) -> LockClientBuilder) -> Far {
+    let scene = Far::with(options).await;
+    // Every script once.
+    let (guard, next) = scene.pair("before", LOCK).await;
+    release(guard).await;
+    release(next.gets().await).await;
+    scene.server.reset_stats();
+    scene
 }
 
-/// A server and a client of it through a proxy. The scripts are there already, so that a fault
-/// befalls the hand-off and not the first try of it.
-struct Scene {
-    server: Server,
-    proxy: Proxy,
-    client: LockClient,
-}
-
-impl Scene {
-    async fn new() -> Self {
-        Self::with(&[], |options| options).await
-    }
-
-    async fn with(args: &[&str], options: fn(LockClientBuilder) -> LockClientBuilder) -> Self {
-        let server = Server::start_with(args);
-        let proxy = Proxy::new(&server);
-        let client = connected(options(LockClient::builder().url(proxy.url(&server)))).await;
-        let scene = Self { server, proxy, client };
-        // Every script once.
-        let (guard, next) = scene.pair("before", LOCK).await;
-        release(guard).await;
-        release(next.gets().await).await;
-        scene.server.reset_stats();
-        scene
-    }
-
+impl Far {
     /// A holder, and the first who waits for it.
     async fn pair(&self, name: &str, take: Take) -> (LockGuard, Waiter) {
         let guard = hold(&self.client.lock(name)).await;
@@ -136,7 +116,7 @@ struct Waiter {
 
 impl Waiter {
     /// Parks the first waiter of a name that somebody of the same client holds.
-    async fn first(scene: &Scene, name: &str, take: Take) -> Self {
+    async fn first(scene: &Far, name: &str, take: Take) -> Self {
         let mut waiter = Self::of(scene.client.lock(name), take);
         waiter.park(&scene.server).await;
         waiter

@@ -1,4 +1,5 @@
-//! One command's way there or back is lost (rows N1, N2, N6, N7 and N9). Whatever the server has done by
+//! One command's way there or back is lost (rows N1, N2, N6, N7 and N9), or its
+//! caller gives up when its answer comes (C1 and C3). Whatever the server has done by
 //! then, the caller's count and Redis's count agree in the end, and no error is told that did not happen.
 
 use tokio_test::task;
@@ -51,6 +52,27 @@ fn n1_an_acquire_that_was_executed_and_not_answered_is_granted_once_by_the_retry
         assert_eq!(way.count(NAME), 1, "{fate:?}");
         outer.unlock().await.expect("a release");
         assert!(way.scene.keys().is_empty(), "{fate:?}");
+    });
+}
+
+/// Their scripts are others. The token of the hold is the last one that was drawn.
+#[test]
+fn n1_a_fair_or_a_fenced_lock_is_held_once_and_given_back_once() {
+    for_each_fate(async |way, fate| {
+        let (fair, fenced) = (way.client.fair_lock(NAME), way.client.fenced_lock("fenced"));
+        way.trap(fate);
+        let guard = fair.lock().await.expect("the lock");
+        assert_eq!(way.count(NAME), 1, "{fate:?}");
+        way.trap(fate);
+        guard.unlock().await.expect("a release");
+        for _ in 0..2 {
+            way.trap(fate);
+            let guard = fenced.lock().await.expect("the lock");
+            let last: u64 = way.scene.ask(&["GET", "redisson_lock_token:{fenced}"]);
+            assert_eq!((way.count("fenced"), guard.token().get()), (1, last), "{fate:?}");
+            guard.unlock().await.expect("a release");
+        }
+        assert_eq!(way.scene.keys(), ["redisson_lock_token:{fenced}"], "{fate:?}");
     });
 }
 
@@ -146,6 +168,38 @@ fn n7_a_lost_renewal_is_made_again_and_loses_nothing() {
             assert_eq!(way.made(), made + 1, "no renewal was lost");
             guard.unlock().await.expect("a release");
             assert!(way.scene.keys().is_empty());
+        });
+    }
+}
+
+/// That which tells Redis of a hand-off: then the next holder has a lease of its own. If there is no answer, the client
+/// cannot say that the first hold was there to its end.
+#[test]
+fn a_hand_off_whose_request_fails_is_told_to_redis_again() {
+    for fate in [Fate::Lost, Fate::AnswerLost, Fate::HeldFor(MINUTE)] {
+        play_with(2 * MINUTE, async |way| {
+            let guard = way.client.lock(NAME).lock_with_lease(ms(15_000)).await.expect("the lock");
+            let next = way.parked(Duration::MAX).await;
+            let theirs = tokio::spawn({
+                let lock = way.other.lock(NAME);
+                async move { lock.lock().await }
+            });
+            sleep(10 * AWAY).await;
+            way.trap(fate);
+            let unlocked = guard.unlock().await;
+            let guard = next.await.expect("no panic").0.expect("an answer").expect("a hand-off");
+            match fate {
+                Fate::HeldFor(_) => {
+                    assert_eq!(failed(unlocked), (ErrorKind::Unavailable, Outcome::Unknown));
+                }
+                _ => unlocked.expect("it is sent again"),
+            }
+            sleep(RECOVERY).await;
+            assert!(guard.remaining() > ms(20_000), "{fate:?}: {:?}", guard.remaining());
+            assert!(way.count(NAME) == 1 && !theirs.is_finished(), "{fate:?}");
+            guard.unlock().await.expect("a release");
+            theirs.await.expect("no panic").expect("their turn").unlock().await.expect("a release");
+            assert!(way.scene.keys().is_empty(), "{fate:?}");
         });
     }
 }
@@ -251,4 +305,41 @@ fn n6_what_redis_has_refused_is_executed_once_if_the_connection_breaks_while_the
         let written: (u32,) = guard.execute(&increase).await.expect("an answer");
         assert_eq!(written, (1,), "{fate:?}");
     });
+}
+
+/// The lock is free, or its holder gives it back while the call asks.
+#[test]
+fn c3_a_call_that_loses_a_race_at_its_grant_has_a_guard_or_leaves_the_name_free() {
+    for (away, is_held) in [(2, false), (2, true), (100, false), (100, true)] {
+        let (away, mut granted, mut undone) = (ms(away), 0, 0);
+        for patience in moments(8 * away, 64) {
+            play(0, async |scene| {
+                let (machine, client) = scene.client(away, LockClient::builder()).await;
+                let (lock, other) = (client.lock(NAME), client.lock(NAME));
+                let holder = match is_held {
+                    true => Some(machine.run(other.lock()).await.expect("the lock")),
+                    false => None,
+                };
+                machine.spawn(async move {
+                    sleep(away / 4).await;
+                    drop(holder);
+                });
+                let case = format!("{away:?}, {is_held}, {patience:?}");
+                if let Ok(guard) = timeout(patience, machine.run(lock.lock())).await {
+                    granted += 1;
+                    let guard = guard.expect("the lock");
+                    assert!(scene.holds(NAME).into_values().eq([1]), "{case}");
+                    guard.unlock().await.expect("a release");
+                } else {
+                    sleep(2 * away).await;
+                    undone += scene.calls("hset") - u64::from(is_held);
+                }
+                assert!(scene.holds(NAME).is_empty(), "{case}");
+                let again =
+                    timeout(2 * away, machine.run(lock.try_lock_now())).await.expect("in time");
+                again.expect("an answer").expect("it is free").unlock().await.expect("a release");
+            });
+        }
+        assert!(granted > 0 && (is_held || undone > 0), "no race: {granted}, {undone}");
+    }
 }

@@ -87,6 +87,11 @@ fn what_is_late_about_a_hand_off_changes_no_later_hold() {
         };
         let held = Fates { held: 1, ..Fates::default() };
         assert_eq!(scene.network.fates(), held, "no request was late");
+        // Nor does it carry those along to whom the lock goes from there.
+        let last = waiting_for(&machine, client.lock(name));
+        sleep(8 * away).await;
+        drop(guard);
+        let (guard, _) = last.await.expect("no panic");
         while scene.network.fates() == held {
             sleep(ms(10)).await;
         }

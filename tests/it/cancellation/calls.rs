@@ -1,7 +1,5 @@
 //! Calls that talk to Redis when they are dropped, or wait for something else.
 
-use std::collections::BTreeSet;
-
 use super::*;
 
 in_both_flavours! {
@@ -15,7 +13,6 @@ in_both_flavours! {
     work_dropped_with_run_until_lost_leaves_the_hold
     a_connect_dropped_anywhere_leaves_no_connection
     a_close_dropped_anywhere_still_gives_everything_back
-    c3_a_call_that_loses_a_race_at_its_grant_has_a_guard_or_leaves_the_name_free
     c1_a_handle_whose_call_was_dropped_works_at_once
 }
 
@@ -214,60 +211,6 @@ async fn a_close_dropped_anywhere_still_gives_everything_back() {
         finished
     })
     .await;
-}
-
-async fn c3_a_call_that_loses_a_race_at_its_grant_has_a_guard_or_leaves_the_name_free() {
-    const ROUNDS: usize = 300;
-    let server = Server::start();
-    let client = connect(&server).await;
-    let mut traces = Traces::default();
-    let mut seed = 0x5eed_u64;
-    // The patience goes down with each grant and up with each miss, so it stays about where the
-    // grant arrives, however fast the machine is.
-    let mut patience = ms(1);
-    let (mut granted, mut missed) = (0, 0);
-    // What the holder hands on to the call is the same possession.
-    let mut possessions = BTreeSet::new();
-    for round in 0..ROUNDS {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let this_time = patience.mul_f64(0.5 + (seed >> 33) as f64 / f64::from(1u32 << 31));
-        let name = format!("race:{}", round % 7);
-        let lock = client.lock(&name);
-        // In every other round it is held, and released just now by its holder.
-        let holder = match round % 2 {
-            0 => None,
-            _ => Some(hold(&client.lock(&name)).await),
-        };
-        possessions.extend(holder.iter().map(|guard| guard.owner().to_owned()));
-        let start = Instant::now();
-        let over = async {
-            drop(holder);
-            // A timer of the runtime is not finer than a millisecond.
-            while start.elapsed() < this_time {
-                tokio::task::yield_now().await;
-            }
-        };
-        let guard = tokio::select! {
-            guard = lock.lock() => Some(guard.expect("locking")),
-            () = over => None,
-        };
-        if let Some(guard) = guard {
-            possessions.insert(guard.owner().to_owned());
-            assert_eq!(lock.hold_count().await.unwrap(), 1, "a guard without a lock");
-            release(guard).await;
-            granted += 1;
-            patience = patience.mul_f64(0.85).max(Duration::from_micros(5));
-        } else {
-            missed += 1;
-            patience = patience.mul_f64(1.2).min(ms(50));
-        }
-        traces.until_free(&client, &name).await;
-    }
-    assert!(granted > 20 && missed > 20, "no race: {granted} granted, {missed} not");
-    let undone = traces.undone(&server, possessions.len());
-    assert!(undone > 0, "no call was dropped with its grant under way");
-    no_subscriptions(&server).await;
-    traces.were_short(&server);
 }
 
 async fn c1_a_handle_whose_call_was_dropped_works_at_once() {

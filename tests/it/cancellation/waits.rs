@@ -5,7 +5,6 @@ use super::*;
 in_both_flavours! {
     c2_a_waiter_dropped_anywhere_leaves_no_subscription
     c2_a_waiter_dropped_after_its_wake_up_leaves_the_name_free_or_hands_it_on
-    calls_that_time_out_all_the_time_leave_nothing_behind
     c2_a_sibling_goes_on_when_another_is_dropped
 }
 
@@ -136,32 +135,5 @@ async fn c2_a_sibling_goes_on_when_another_is_dropped() {
             assert!(is_free(&client, &name).await);
         }
     }
-    no_subscriptions(&server).await;
-}
-
-async fn calls_that_time_out_all_the_time_leave_nothing_behind() {
-    let server = Server::start();
-    let client = connect(&server).await;
-    let stop = Instant::now() + ms(1500);
-    let tasks = (0..8_u64).map(|task| {
-        let lock = client.lock(format!("timed:{}", task % 3));
-        tokio::spawn(async move {
-            let mut limit = 30 + task;
-            while Instant::now() < stop {
-                limit = limit * 7 % 1_997 + 1;
-                let nested = async {
-                    let (outer, inner) = (lock.lock().await.unwrap(), lock.lock().await.unwrap());
-                    outer.unlock().await.unwrap();
-                    inner.unlock().await.unwrap();
-                };
-                let _ = tokio::time::timeout(Duration::from_micros(limit), nested).await;
-            }
-        })
-    });
-    for task in tasks.collect::<Vec<_>>() {
-        soon("a task ends", task).await.unwrap();
-    }
-    let none = || server.ask::<u64>(&["DBSIZE"]) == 0;
-    wait_until("all are free", SOON, none).await;
     no_subscriptions(&server).await;
 }

@@ -1,7 +1,7 @@
 //! Rows C, W14 and W19: the client's process, its runtimes and its threads.
 //!
 //! What needs a process of its own runs in a child, which is this binary again with [`the_child`]
-//! as its only test. C1, C2 and C3 are in `cancellation`.
+//! as its only test. C1 and C2 are in `cancellation`, C3 and C15 in `tests/world`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,6 @@ mod forked;
 mod no_runtime;
 mod starved;
 mod stopped;
-mod unpolled;
 
 fn start_child(role: &str) -> Child {
     Child::start("faults::process::the_child", role)

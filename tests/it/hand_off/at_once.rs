@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn the_next_in_line_has_the_lock_before_redis_has_heard_of_it() {
-    let scene = Scene::new().await;
+    let scene = scene(|options| options).await;
     for (number, unlocks, take) in
         [(1, true, LOCK), (2, true, FOR_A_MINUTE), (3, false, FOR_A_MINUTE)]
     {
@@ -40,7 +40,7 @@ async fn the_next_in_line_has_the_lock_before_redis_has_heard_of_it() {
 
 #[tokio::test]
 async fn what_a_handle_asks_of_redis_waits_until_the_hand_off_is_confirmed() {
-    let scene = Scene::new().await;
+    let scene = scene(|options| options).await;
     let (guard, mut next) = scene.pair("asked", FOR_A_MINUTE).await;
     let held = scene.hold_scripts();
     drop(guard);
@@ -66,7 +66,7 @@ async fn what_a_handle_asks_of_redis_waits_until_the_hand_off_is_confirmed() {
 
 #[tokio::test]
 async fn a_shorter_lease_of_its_own_is_what_the_new_guard_is_believed_for() {
-    let scene = Scene::new().await;
+    let scene = scene(|options| options).await;
     let brief: Take = |lock| async move { lock.lock_with_lease(ms(2_000)).await }.boxed();
     let (guard, mut next) = scene.pair("short", brief).await;
     let outside = scene.outside("short").await;
@@ -89,7 +89,7 @@ async fn a_shorter_lease_of_its_own_is_what_the_new_guard_is_believed_for() {
 
 #[tokio::test]
 async fn without_a_word_from_redis_the_new_guard_is_lost_when_the_old_one_would_have_been() {
-    let scene = Scene::new().await;
+    let scene = scene(|options| options).await;
     let guard = scene.client.lock("silent").lock_with_lease(ms(2_500)).await.unwrap();
     let mut next = Waiter::first(&scene, "silent", FOR_A_MINUTE).await;
     let outside = scene.outside("silent").await;
@@ -112,8 +112,7 @@ async fn without_a_word_from_redis_the_new_guard_is_lost_when_the_old_one_would_
 
 #[tokio::test]
 async fn who_is_next_then_asks_when_the_lease_of_the_new_holder_ends() {
-    let impatient = |options: LockClientBuilder| options.command_timeout(ms(1_000));
-    let scene = Scene::with(&[], impatient).await;
+    let scene = scene(|options| options.command_timeout(ms(1_000))).await;
     // Longer than any request takes, tried again or not: Redis is told of the hand-off before it
     // ends.
     let brief: Take = |lock| async move { lock.lock_with_lease(ms(2_500)).await }.boxed();
@@ -128,7 +127,7 @@ async fn who_is_next_then_asks_when_the_lease_of_the_new_holder_ends() {
 
 #[tokio::test]
 async fn who_is_next_then_asks_in_time_though_redis_hears_late_of_the_hand_off() {
-    let scene = Scene::new().await;
+    let scene = scene(|options| options).await;
     let brief: Take = |lock| async move { lock.lock_with_lease(ms(700)).await }.boxed();
     let (guard, mut next) = scene.pair("unheard", brief).await;
     let mut last = Waiter::behind(&scene.client, "unheard", LOCK);
@@ -146,22 +145,4 @@ async fn who_is_next_then_asks_in_time_though_redis_hears_late_of_the_hand_off()
     // Redis named the lease of the first holder, which the hand-off makes shorter.
     release(last.gets().await).await;
     assert_lost(kept.unlock().await);
-}
-
-#[tokio::test]
-async fn a_shorter_lease_is_written_behind_a_renewal_that_is_under_way() {
-    let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(6_000))).await;
-    let brief: Take = |lock| async move { lock.lock_with_lease(ms(900)).await }.boxed();
-    let (guard, mut next) = scene.pair("behind", brief).await;
-    let held = scene.proxy.faults();
-    scene.proxy.plan("EVALSHA", 1, Fault::HoldBack);
-    scene.until_held(held).await;
-    drop(guard);
-    let guard = next.has();
-    scene.proxy.let_go();
-    soon("its deadline", guard.lost()).await;
-    let left = scene.server.pttl("behind");
-    assert!(left <= 900, "{left} ms: the renewal made it longer again");
-    drop(guard);
-    scene.until_gone("behind").await;
 }

@@ -5,7 +5,7 @@ use crate::cancellation::{TURNS, Traces};
 
 #[tokio::test]
 async fn a_waiter_dropped_with_the_lock_in_its_hands_gives_it_back() {
-    let scene = Scene::new().await;
+    let scene = scene(|options| options).await;
     let other = scene.other().await;
     let mut traces = Traces::default();
     for pause in TURNS {
@@ -30,7 +30,7 @@ async fn a_waiter_dropped_with_the_lock_in_its_hands_gives_it_back() {
 
 #[tokio::test]
 async fn a_waiter_dropped_with_the_lock_in_its_hands_leaves_it_to_the_next() {
-    let scene = Scene::new().await;
+    let scene = scene(|options| options).await;
     for pause in TURNS {
         let name = format!("left:{pause}");
         let (guard, next) = scene.pair(&name, LOCK).await;
@@ -44,41 +44,8 @@ async fn a_waiter_dropped_with_the_lock_in_its_hands_leaves_it_to_the_next() {
 }
 
 #[tokio::test]
-async fn a_lock_given_back_at_any_point_of_a_waiters_way_is_not_lost_with_it() {
-    let scene = Scene::new().await;
-    let other = scene.other().await;
-    let mut traces = Traces::default();
-    for fenced in [false, true] {
-        for pause in TURNS {
-            for polls in 0..8 {
-                let name = format!("way:{fenced}:{pause}:{polls}");
-                let guard = hold(&scene.client.lock(&name)).await;
-                let (plain, fence) = (scene.client.lock(&name), scene.client.fenced_lock(&name));
-                let call: BoxFuture<'_, bool> = if fenced {
-                    fence.lock().map(|guard| guard.is_ok()).boxed()
-                } else {
-                    plain.lock().map(|guard| guard.is_ok()).boxed()
-                };
-                let mut steps = Steps::new(call);
-                assert!(steps.take(polls).await.is_none(), "{name} was free");
-                turns(pause).await;
-                drop(guard);
-                turns(pause).await;
-                drop(steps);
-                traces.until_free(&other, &name).await;
-                if fenced {
-                    let counter = format!("redisson_lock_token:{{{name}}}");
-                    scene.server.ask::<()>(&["DEL", &counter]);
-                }
-            }
-        }
-    }
-    traces.were_short(&scene.server);
-}
-
-#[tokio::test]
 async fn the_lock_of_a_call_that_is_never_polled_again_ends_with_its_lease() {
-    let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(1_500))).await;
+    let scene = scene(|options| options.watchdog_timeout(ms(1_500))).await;
     let other = scene.other().await;
     let (guard, mut next) = scene.pair("idle", LOCK).await;
     drop(guard);

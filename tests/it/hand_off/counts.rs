@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn without_hand_offs_every_lock_goes_through_redis() {
-    let scene = Scene::with(&[], |options| options.max_handoffs(0)).await;
+    let scene = scene(|options| options.max_handoffs(0)).await;
     let turns = (0..8).map(async |_| {
         let lock = scene.client.lock("each");
         for _ in 0..10 {

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test]
 async fn a_handle_that_gives_the_lock_back_and_asks_again_at_once_comes_after_the_next() {
-    let scene = Scene::new().await;
+    let scene = scene(|options| options).await;
     let lock = Arc::new(scene.client.lock("again"));
     let guard = hold(&lock).await;
     let owner = guard.owner().to_owned();
@@ -25,7 +25,7 @@ async fn a_handle_that_gives_the_lock_back_and_asks_again_at_once_comes_after_th
 }
 
 /// A lock that was handed off, of which Redis has not heard, and a sibling that waits to nest.
-async fn with_sibling(scene: &Scene, name: &str) -> (LockGuard, Spawn<Taking>) {
+async fn with_sibling(scene: &Far, name: &str) -> (LockGuard, Spawn<Taking>) {
     let (guard, mut next) = scene.pair(name, FOR_A_MINUTE).await;
     let mut sibling = task::spawn(LOCK(next.lock.clone()));
     assert!(sibling.poll().is_pending());
@@ -38,7 +38,7 @@ async fn with_sibling(scene: &Scene, name: &str) -> (LockGuard, Spawn<Taking>) {
 
 #[tokio::test]
 async fn a_sibling_of_the_next_in_line_nests_in_the_same_possession() {
-    let scene = Scene::new().await;
+    let scene = scene(|options| options).await;
     let (outer, mut sibling) = with_sibling(&scene, "siblings").await;
     let owner = outer.owner().to_owned();
     for _ in 0..10 {
@@ -57,7 +57,7 @@ async fn a_sibling_of_the_next_in_line_nests_in_the_same_possession() {
 
 #[tokio::test]
 async fn a_sibling_that_nests_while_its_waiter_is_handed_the_lock_is_renewed() {
-    let scene = Scene::with(&[], |options| options.watchdog_timeout(ms(2_400))).await;
+    let scene = scene(|options| options.watchdog_timeout(ms(2_400))).await;
     let (outer, mut sibling) = with_sibling(&scene, "renewed").await;
     assert!(sibling.poll().is_pending(), "it waits to nest");
     drop(outer);
@@ -81,7 +81,7 @@ impl std::task::Wake for GivesBack {
 
 #[tokio::test]
 async fn a_waker_may_give_another_lock_back() {
-    let scene = Scene::new().await;
+    let scene = scene(|options| options).await;
     let (guard, mut next) = scene.pair("one", LOCK).await;
     let (other, others_next) = scene.pair("other", LOCK).await;
     // It becomes the head of its line by the hand-off to the one before it, and is woken for that.
@@ -110,7 +110,7 @@ async fn a_waker_may_give_another_lock_back() {
 
 #[tokio::test]
 async fn close_waits_until_hand_offs_are_confirmed_and_leaves_nothing_behind() {
-    let scene = Scene::new().await;
+    let scene = scene(|options| options).await;
     let (guard, mut next) = scene.pair("closed", LOCK).await;
     let mut last = Waiter::behind(&scene.client, "closed", FOR_A_MINUTE);
     let waits = Waiter::behind(&scene.client, "closed", LOCK);
@@ -137,7 +137,7 @@ async fn close_waits_until_hand_offs_are_confirmed_and_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn a_waiter_that_goes_after_the_client_was_closed_gives_back_what_it_was_handed() {
-    let scene = Scene::new().await;
+    let scene = scene(|options| options).await;
     let (guard, next) = scene.pair("late", LOCK).await;
     let owner = guard.owner().to_owned();
     drop(guard);

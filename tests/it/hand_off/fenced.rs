@@ -5,13 +5,13 @@ use crate::support::tokens::{fence, next_token, open};
 
 type Fencing = Spawn<BoxFuture<'static, Result<FencedLockGuard, Error>>>;
 
-fn fencing(scene: &Scene, name: &str) -> Fencing {
+fn fencing(scene: &Far, name: &str) -> Fencing {
     let lock = scene.client.fenced_lock(name);
     task::spawn(async move { lock.lock().await }.boxed())
 }
 
 /// Parks the first waiter of a name that somebody of the same client holds.
-async fn parked(scene: &Scene, name: &str) -> Fencing {
+async fn parked(scene: &Far, name: &str) -> Fencing {
     let mut waiter = fencing(scene, name);
     park(&scene.server, name, &mut waiter).await;
     waiter
@@ -19,7 +19,7 @@ async fn parked(scene: &Scene, name: &str) -> Fencing {
 
 #[tokio::test]
 async fn a_full_memory_refuses_a_fenced_hand_off_and_the_lock_is_released() {
-    let scene = Scene::new().await;
+    let scene = scene(|options| options).await;
     for unlocks in [true, false] {
         let name = format!("refused:{unlocks}");
         let guard = fence(&scene.client.fenced_lock(&name)).await;
@@ -43,7 +43,7 @@ async fn a_full_memory_refuses_a_fenced_hand_off_and_the_lock_is_released() {
 
 #[tokio::test]
 async fn a_full_memory_lets_a_plain_hand_off_through() {
-    let scene = Scene::new().await;
+    let scene = scene(|options| options).await;
     let (guard, mut next) = scene.pair("full", LOCK).await;
     let mut last = Waiter::behind(&scene.client, "full", FOR_A_MINUTE);
     scene.server.fill();

@@ -5,7 +5,7 @@ use super::*;
 
 /// A lock that is held, a head whose request does not reach the server, and a waiter behind it.
 struct Line {
-    scene: Scene,
+    scene: Far,
     guard: LockGuard,
     head: Waiter,
     behind: Waiter,
@@ -13,7 +13,7 @@ struct Line {
 
 impl Line {
     async fn of(name: &str, take: Take) -> Self {
-        let scene = Scene::new().await;
+        let scene = scene(|options| options).await;
         let guard = hold(&scene.client.lock(name)).await;
         let refused = scene.server.calls("evalsha") + 1;
         let mut head = Waiter::of(scene.client.lock(name), LOCK);
@@ -38,7 +38,7 @@ async fn comes_first<T>(mut head: Waiter, behind: impl Future<Output = T>) {
 
 impl Waiter {
     /// Waits until it has asked Redis, and its request is held up.
-    async fn until_it_asks(&mut self, scene: &Scene) {
+    async fn until_it_asks(&mut self, scene: &Far) {
         let since = scene.hold_scripts();
         let asks = || {
             if self.task.is_woken() {

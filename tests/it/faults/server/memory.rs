@@ -13,6 +13,7 @@ async fn s4_a_full_memory_refuses_new_and_nested_holds_and_says_so() {
     server.fill();
     let more = client.lock("more");
     not_executed(more.try_lock_now().await, ErrorKind::Server, "OOM");
+    not_executed(client.fenced_lock("more").lock().await, ErrorKind::Server, "OOM");
     not_executed(soon("one wait", more.try_lock(MINUTE, MINUTE)).await, ErrorKind::Server, "OOM");
     not_executed(soon("a wait", more.lock()).await, ErrorKind::Server, "OOM");
     not_executed(lock.try_lock_now().await, ErrorKind::Server, "OOM");

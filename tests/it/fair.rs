@@ -39,10 +39,6 @@ fn client_of(lock: &FairLock) -> String {
     lock.owner().rsplit_once(':').expect("an owner").0.to_owned()
 }
 
-async fn fair_hold(lock: &FairLock) -> LockGuard {
-    soon("locking", lock.lock()).await.expect("locking")
-}
-
 /// A server, and so many clients of it.
 async fn clients<const MANY: usize>() -> (Server, [LockClient; MANY]) {
     clients_with(SECOND).await
@@ -128,7 +124,7 @@ pub(crate) async fn a_fair_lock_is_a_lock(setup: Setup) {
     let client = setup.connect().await;
     let lock = client.fair_lock("simple");
     assert_eq!(lock.name(), "simple");
-    let guard = fair_hold(&lock).await;
+    let guard = hold(&lock).await;
     assert_eq!(setup.holds("simple").keys().collect::<Vec<_>>(), [guard.owner()]);
     assert!(lock.is_held().await.unwrap() && lock.is_locked().await.unwrap());
     let inner = lock.try_lock_now().await.unwrap().expect("a nested hold");
@@ -144,9 +140,9 @@ pub(crate) async fn a_fair_lock_is_a_lock(setup: Setup) {
     assert!(lock.remaining_lease().await.unwrap().is_some_and(|left| left <= lease));
     soon("the loss", short.lost()).await;
     assert_eq!(short.unlock().await.unwrap_err().kind(), ErrorKind::Lost);
-    drop(fair_hold(&lock).await);
+    drop(hold(&lock).await);
     wait_until("a free lock", SOON, || !setup.exists("simple")).await;
-    let guard = fair_hold(&lock).await;
+    let guard = hold(&lock).await;
     assert!(other.force_unlock().await.unwrap());
     assert!(!setup.exists("simple"));
     drop(guard);
@@ -160,7 +156,7 @@ pub(crate) async fn waiters_of_three_clients_are_served_in_the_order_in_which_th
     for _ in 0..3 {
         clients.push(setup.connect().await);
     }
-    let holder = fair_hold(&clients[0].fair_lock("order")).await;
+    let holder = hold(&clients[0].fair_lock("order")).await;
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     // Not in rounds: one client comes twice in a row, too.
@@ -188,7 +184,7 @@ pub(crate) async fn waiters_of_three_clients_are_served_in_the_order_in_which_th
 #[tokio::test]
 async fn a_call_that_does_not_wait_goes_before_nobody() {
     let (server, [one, other]) = clients().await;
-    let guard = fair_hold(&one.fair_lock("barge")).await;
+    let guard = hold(&one.fair_lock("barge")).await;
     let waiting = waiter(&server, other.fair_lock("barge")).await;
     // Its client listens, and does not come: the lock is free, and its own.
     let keys = queue_keys("barge");
@@ -208,7 +204,7 @@ async fn a_call_that_does_not_wait_goes_before_nobody() {
 #[tokio::test]
 async fn a_wait_that_is_over_gives_its_entry_up_and_leaves_nothing() {
     let (server, [one, other]) = clients().await;
-    let guard = fair_hold(&one.fair_lock("over")).await;
+    let guard = hold(&one.fair_lock("over")).await;
     for _ in 0..3 {
         assert!(other.fair_lock("over").try_lock(ms(60), MINUTE).await.unwrap().is_none());
         wait_until("no entry", SOON, || queue(&server, "over").is_empty()).await;
@@ -220,7 +216,7 @@ async fn a_wait_that_is_over_gives_its_entry_up_and_leaves_nothing() {
 #[tokio::test]
 async fn a_waiter_that_leaves_others_behind_moves_the_entry_of_its_client_back() {
     let (server, [holder, one, other]) = clients().await;
-    let guard = fair_hold(&holder.fair_lock("back")).await;
+    let guard = hold(&holder.fair_lock("back")).await;
     let first = waiter(&server, one.fair_lock("back")).await;
     let second = waiter(&server, other.fair_lock("back")).await;
     let third = waiter(&server, one.fair_lock("back")).await;
@@ -272,7 +268,7 @@ async fn something_else(
 ) {
     let full = format!("app:{name}");
     let (lock, key) = (client.fair_lock(name), &queue_keys(&full)[place]);
-    let guard = fair_hold(&lock).await;
+    let guard = hold(&lock).await;
     let other = client.fair_lock(name);
     let second = tokio::spawn(async move { other.lock().await });
     let parked = || takes_grants(server, &full, &client_of(&lock));
@@ -300,19 +296,7 @@ async fn something_else(
     release(guard).await;
     assert_eq!(server.ask::<String>(&["GET", key]), "data");
     server.ask::<()>(&["DEL", key]);
-    release(fair_hold(&third).await).await;
-}
-
-#[tokio::test]
-async fn an_uncontended_pair_costs_two_requests() {
-    let setup = Setup::alone();
-    let proxy = setup.proxy();
-    let client = setup.client_through(&proxy).await;
-    let lock = client.fair_lock("cheap");
-    release(fair_hold(&lock).await).await;
-    proxy.forget_commands();
-    release(fair_hold(&lock).await).await;
-    assert_eq!(proxy.commands().into_iter().collect::<Vec<_>>(), [("EVALSHA".to_owned(), 2)]);
+    release(hold(&third).await).await;
 }
 
 /// Every turn is one, whatever gives up meanwhile.

@@ -6,8 +6,8 @@ pub(crate) use std::time::Duration;
 
 pub(crate) use futures::future::join_all;
 pub(crate) use redlatch::{
-    Error, ErrorKind, FairLock, FencedFairLock, FencedLock, FencedLockGuard, FencingToken, Lease,
-    Lock, LockClient, LockClientBuilder, LockGuard, Loss, Outcome,
+    Error, ErrorKind, FairLock, FencedLock, FencedLockGuard, FencingToken, Lease, Lock, LockClient,
+    LockClientBuilder, LockGuard, Loss, Outcome,
 };
 pub(crate) use tokio::task::JoinHandle;
 

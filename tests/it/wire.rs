@@ -62,6 +62,8 @@ async fn a_forced_unlock_publishes_if_there_was_something_to_free() {
 async fn each_call_is_one_evalsha_and_nothing_else() {
     let Far { server, proxy, client } = Far::new().await;
     let (lock, fenced) = (client.lock("cost"), client.fenced_lock("fenced"));
+    let fair = client.fair_lock("fair");
+    release(fair.lock().await.unwrap()).await;
     // The server learns the scripts.
     lock.is_locked().await.unwrap();
     next_token(&fenced).await;
@@ -80,6 +82,8 @@ async fn each_call_is_one_evalsha_and_nothing_else() {
     sent(20);
     assert_eq!(server.calls("evalsha"), 20);
     next_token(&fenced).await;
+    sent(2);
+    release(fair.lock().await.unwrap()).await;
     sent(2);
     let outer = hold(&lock).await;
     release(hold(&lock).await).await;

@@ -28,6 +28,7 @@ use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use redlatch::kind::LockKind;
 use redlatch::{Lock, LockClient, LockClientBuilder, LockGuard};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
@@ -166,7 +167,7 @@ pub(crate) async fn impatient(url: impl Into<String>, command_timeout: Duration)
 }
 
 /// `lock.lock()` that has to succeed soon.
-pub(crate) async fn hold(lock: &Lock) -> LockGuard {
+pub(crate) async fn hold<K: LockKind>(lock: &Lock<K>) -> LockGuard<K::Token> {
     soon("locking", lock.lock()).await.expect("locking")
 }
 

@@ -512,11 +512,21 @@ async fn keeps_the_next_waiting<T>(
     (had - begun, guard)
 }
 
-/// A client that has the lock for an hour, from another one, whose release had Redis grant it.
-async fn came_with_a_message(scene: &Scene) -> (Machine, LockClient, LockGuard) {
+/// A client on its machine, and the guard of another one, for which the client waits `MANY` times.
+async fn waits_for_another<const MANY: usize>(
+    scene: &Scene,
+) -> (Machine, LockClient, LockGuard, [JoinHandle<(LockGuard, Instant)>; MANY]) {
     let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
     let (_, other) = scene.client(AWAY, LockClient::builder()).await;
     let before = other.fair_lock(TURN).lock().await.expect("the lock");
+    let waiting = [(); MANY].map(|()| waiting_for(&machine, client.fair_lock(TURN)));
+    sleep(ms(100)).await;
+    (machine, client, before, waiting)
+}
+
+/// A client that has the lock for an hour, from another one, whose release had Redis grant it.
+async fn came_with_a_message(scene: &Scene) -> (Machine, LockClient, LockGuard) {
+    let (machine, client, before, []) = waits_for_another(scene).await;
     let lock = client.fair_lock(TURN);
     let waiting = machine.spawn(async move { lock.lock_with_lease(HOUR).await });
     sleep(ms(100)).await;
@@ -531,11 +541,7 @@ async fn came_with_a_message(scene: &Scene) -> (Machine, LockClient, LockGuard) 
 #[test]
 fn a_lock_that_came_with_a_message_outlives_a_half_open_connection() {
     play(0, async |scene| {
-        let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
-        let (_, other) = scene.client(AWAY, LockClient::builder()).await;
-        let before = other.fair_lock(TURN).lock().await.expect("the lock");
-        let waiting = waiting_for(&machine, client.fair_lock(TURN));
-        sleep(ms(100)).await;
+        let (machine, _, before, [waiting]) = waits_for_another(scene).await;
         scene.trap(&machine, Fate::HeldFor(HOUR));
         before.unlock().await.expect("a release");
         let (guard, _) = waiting.await.expect("no panic");
@@ -550,11 +556,7 @@ fn a_lock_that_came_with_a_message_outlives_a_half_open_connection() {
 #[test]
 fn an_unlock_that_hands_over_waits_for_redis_as_long_as_any_command_may_take() {
     play(0, async |scene| {
-        let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
-        let (_, other) = scene.client(AWAY, LockClient::builder()).await;
-        let before = other.fair_lock(TURN).lock().await.expect("the lock");
-        let [first, second] = [(); 2].map(|()| waiting_for(&machine, client.fair_lock(TURN)));
-        sleep(ms(100)).await;
+        let (machine, _, before, [first, second]) = waits_for_another(scene).await;
         let set = |loading| {
             scene.network.at(scene.server, |server, _| server.set(State::Loading, loading))
         };
@@ -640,6 +642,35 @@ fn a_waiter_that_is_never_polled_is_passed_over_after_the_grace() {
 #[test]
 fn a_waiter_that_is_parked_and_never_polled_is_passed_over_after_the_grace() {
     never_polled_again(true);
+}
+
+/// Its first request is on its way when it is polled for the last time.
+#[test]
+fn a_first_try_that_is_not_polled_again_keeps_the_lock_from_nobody_for_long() {
+    for others in [false, true] {
+        play(0, async |scene| {
+            let [one, other] = two_clients(scene, AWAY, LockClient::builder()).await;
+            let guard = other.fair_lock(CUT).lock().await.expect("the lock");
+            let lock = one.fair_lock(CUT);
+            let mut first = task::spawn(lock.lock());
+            assert!(first.poll().is_pending());
+            sleep(10 * AWAY).await;
+            let mut waiting = vec![waiter(&one).await];
+            if others {
+                waiting.push(waiter(&other).await);
+            }
+            let begun = Instant::now();
+            guard.unlock().await.expect("a release");
+            for call in waiting {
+                call.await.expect("no panic").unlock().await.expect("a release");
+            }
+            assert!(begun.elapsed() <= GRACE + LATE, "{:?}", begun.elapsed());
+            // It is not too late for it.
+            first.await.expect("a turn").unlock().await.expect("a release");
+            sleep(SECOND).await;
+            assert_eq!(scene.keys(), [""; 0]);
+        });
+    }
 }
 
 #[test]

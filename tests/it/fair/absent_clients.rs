@@ -34,7 +34,7 @@ async fn a_stopped_client_is_passed_over_after_the_grace_and_stands_where_it_sto
     let one = connect(&server).await;
     let with_grace = || LockClient::builder().url(server.url()).fair_grace(ms(600)).connect();
     let (releases, other) = (with_grace().await.unwrap(), with_grace().await.unwrap());
-    let guard = fair_hold(&releases.fair_lock("turn")).await;
+    let guard = hold(&releases.fair_lock("turn")).await;
     let mut child = waiting_child(&server).await;
     let first = queue(&server, "turn").remove(0);
     let waiting = timed(&server, other.fair_lock("turn")).await;
@@ -78,7 +78,7 @@ async fn passed_over(
     let (one, other) = (with_grace().await.unwrap(), with_grace().await.unwrap());
     let mut times = Vec::new();
     for _ in 0..rounds {
-        let guard = fair_hold(&one.fair_lock("turn")).await;
+        let guard = hold(&one.fair_lock("turn")).await;
         let mut head = waiting_child(server).await;
         let waiting = timed(server, other.fair_lock("turn")).await;
         gone(&mut head);

@@ -13,7 +13,7 @@ async fn entries_at_a_shard_that_hangs_cost_no_entry_at_the_others() {
     let mut guards = Vec::new();
     let mut waiters = Vec::new();
     for name in hanging.iter().chain([&healthy]) {
-        guards.push(fair_hold(&one.fair_lock(name)).await);
+        guards.push(hold(&one.fair_lock(name)).await);
         waiters.push(call(other.fair_lock(name)));
         let entries = || cluster.ask_at::<u64>(name, &["ZCARD", &queue_keys(name)[0]]);
         wait_until("an entry in the queue", SOON, || entries() == 1).await;

@@ -76,11 +76,3 @@ async fn one_process_has_most_turns_of_the_plain_lock() {
         assert!(fair > plain * if strict { 0.8 } else { 0.05 }, "{fair} of {plain}");
     }
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn four_clients_with_sixteen_tasks_each() {
-    let (_server, clients) = clients::<4>().await;
-    let (_, fair) = compared(&clients, 16, ms(1)).await;
-    // One after each grace would be one in a second.
-    assert!(fair > 10.0, "{fair}");
-}

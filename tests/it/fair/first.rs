@@ -1,20 +1,8 @@
 //! A call in its first try stands for its client, but keeps the lock from nobody for long.
 
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
-use std::task::Poll;
 use std::time::Instant;
 
 use super::*;
-
-/// Polls a call once, so that its first request is on its way.
-async fn begin<T>(mut call: Pin<&mut impl Future<Output = T>>) {
-    poll_fn(|cx| {
-        assert!(call.as_mut().poll(cx).is_pending());
-        Poll::Ready(())
-    })
-    .await;
-}
 
 impl Far {
     /// A call whose first request is held back, and a younger one of a runtime and so a connection of
@@ -36,37 +24,10 @@ impl Far {
 }
 
 #[tokio::test]
-async fn a_first_try_that_is_not_polled_again_keeps_the_lock_from_nobody_for_long() {
-    for others in [false, true] {
-        let (server, [one, other]) = clients().await;
-        let guard = fair_hold(&other.fair_lock("polled")).await;
-        let lock = one.fair_lock("polled");
-        let mut never = pin!(lock.lock());
-        begin(never.as_mut()).await;
-        wait_until("its entry", SOON, || queue(&server, "polled").len() == 1).await;
-        apart().await;
-        let mut waiting = vec![waiter(&server, one.fair_lock("polled")).await];
-        if others {
-            waiting.push(waiter(&server, other.fair_lock("polled")).await);
-        }
-        let begun = Instant::now();
-        release(guard).await;
-        for call in waiting {
-            release(soon("a turn", call).await.unwrap()).await;
-        }
-        // The grace is a second.
-        assert!(passed(begun) < ms(2_500), "{:?}", passed(begun));
-        // It is not too late for it.
-        release(soon("the first", never).await.unwrap()).await;
-        nothing_is_left(&server).await;
-    }
-}
-
-#[tokio::test]
 async fn a_grant_to_a_first_try_has_the_next_waiter_ask_for_an_entry() {
     let far = Far::new().await;
     // So that the connection is there.
-    release(fair_hold(&far.client.fair_lock("first")).await).await;
+    release(hold(&far.client.fair_lock("first")).await).await;
     let [first, second] = far.two(ms(400)).await;
     assert!(!second.is_finished() && !far.server.exists("first"));
     let begun = Instant::now();

@@ -11,7 +11,7 @@ async fn a_grant_that_finds_no_waiter_is_released_at_once() {
     let far = LockClient::builder().url(network.url(&server)).fair_grace(3 * SECOND);
     let far = far.connect().await.unwrap();
     for told in [false, true] {
-        let guard = fair_hold(&one.fair_lock("nobody")).await;
+        let guard = hold(&one.fair_lock("nobody")).await;
         let lock = far.fair_lock("nobody");
         let client = client_of(&lock);
         let mut first = tokio_test::task::spawn(async move { lock.lock().await });
@@ -33,7 +33,7 @@ async fn a_grant_that_finds_no_waiter_is_released_at_once() {
 #[tokio::test]
 async fn a_grant_whose_message_comes_twice_is_one() {
     let (server, [one, other]) = clients().await;
-    let guard = fair_hold(&one.fair_lock("twice")).await;
+    let guard = hold(&one.fair_lock("twice")).await;
     let client = client_of(&other.fair_lock("twice"));
     let own = format!("{}:{client}", channel("twice"));
     let first = waiter(&server, other.fair_lock("twice")).await;
@@ -62,7 +62,7 @@ async fn a_client_without_hand_offs_is_told_and_not_granted_the_lock() {
     let builder = LockClient::builder().url(server.url()).fair_grace(3 * SECOND);
     let one = builder.clone().connect().await.unwrap();
     let other = builder.max_handoffs(0).connect().await.unwrap();
-    let guard = fair_hold(&one.fair_lock("told")).await;
+    let guard = hold(&one.fair_lock("told")).await;
     let waiting = waiter(&server, other.fair_lock("told")).await;
     let before = server.calls("evalsha");
     release(guard).await;

@@ -6,44 +6,11 @@ use std::time::Instant;
 use super::*;
 
 #[tokio::test]
-async fn a_crowd_of_one_client_has_its_turns_in_order_and_asks_redis_for_few() {
-    const TURNS: u64 = 400;
-    let setup = Setup::alone();
-    let proxy = setup.proxy();
-    let client = setup.client_through(&proxy).await;
-    let guard = fair_hold(&client.fair_lock("crowd")).await;
-    let order = Arc::new(Mutex::new(Vec::new()));
-    let mut tasks = Vec::new();
-    for number in 0..TURNS {
-        let (lock, order) = (client.fair_lock("crowd"), order.clone());
-        tasks.push(tokio::spawn(async move {
-            let guard = lock.lock().await.expect("a turn");
-            order.lock().unwrap().push(number);
-            release(guard).await;
-        }));
-        tokio::task::yield_now().await;
-        if number == 0 {
-            proxy.settled(ms(50)).await;
-        }
-    }
-    proxy.settled(ms(50)).await;
-    proxy.forget_commands();
-    release(guard).await;
-    for task in tasks {
-        within(MINUTE, "a turn", task).await.unwrap();
-    }
-    assert_eq!(*order.lock().unwrap(), (0..TURNS).collect::<Vec<_>>());
-    let sent = proxy.sent("EVALSHA");
-    assert!(sent < TURNS / 2, "{sent} requests for {TURNS} turns");
-    wait_until("a free lock", SOON, || !setup.exists("crowd")).await;
-}
-
-#[tokio::test]
 async fn a_lock_that_stays_for_a_while_goes_to_the_first_in_the_order_when_that_ends() {
     for waiters in [&[0, 1][..], &[1, 0], &[1]] {
         let (server, clients) = clients::<2>().await;
         let stays = Instant::now();
-        let guard = fair_hold(&clients[0].fair_lock("stays")).await;
+        let guard = hold(&clients[0].fair_lock("stays")).await;
         guard.hold_at_least(ms(1_200));
         let mut waiting = Vec::new();
         for client in waiters {
@@ -66,7 +33,7 @@ async fn a_lock_that_stays_for_a_while_goes_to_the_first_in_the_order_when_that_
 /// The order in which these waiters, each of one of two clients, have a lock that the first client has.
 async fn order_of(server: &Server, clients: [&LockClient; 2], waiters: &[usize]) -> Vec<usize> {
     let order = Arc::new(Mutex::new(Vec::new()));
-    let guard = fair_hold(&clients[0].fair_lock("turns")).await;
+    let guard = hold(&clients[0].fair_lock("turns")).await;
     let mut tasks = Vec::new();
     for (number, client) in waiters.iter().enumerate() {
         let order = order.clone();
@@ -101,7 +68,7 @@ async fn after_its_turn_a_client_leaves_the_lock_to_older_waiters_of_others() {
     let server = Server::start();
     let other = connect(&server).await;
     let one = LockClient::builder().url(server.url()).fair_turn(TURN).connect().await.unwrap();
-    let guard = fair_hold(&one.fair_lock("after")).await;
+    let guard = hold(&one.fair_lock("after")).await;
     let older = waiter(&server, other.fair_lock("after")).await;
     let mut younger = Vec::new();
     for _ in 0..3 {

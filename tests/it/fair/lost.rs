@@ -8,7 +8,7 @@ use super::*;
 async fn the_order_outlives_the_queue_and_all_data() {
     for all in [false, true] {
         let (server, clients) = clients::<4>().await;
-        let guard = fair_hold(&clients[0].fair_lock("order")).await;
+        let guard = hold(&clients[0].fair_lock("order")).await;
         let mut waiters = Vec::new();
         let mut expected = Vec::new();
         for number in [2, 1, 3] {
@@ -42,35 +42,12 @@ async fn the_order_outlives_the_queue_and_all_data() {
 }
 
 #[tokio::test]
-async fn an_acquire_or_a_release_whose_reply_was_lost_counts_once() {
-    let setup = Setup::alone();
-    let proxy = setup.proxy();
-    let client = setup.client_through(&proxy).await;
-    let lock = client.fair_lock("twice");
-    release(fair_hold(&lock).await).await;
-    for fault in [Fault::ResetBeforeSend, Fault::DropReplyAndReset] {
-        for of_release in [false, true] {
-            let faults = proxy.faults();
-            proxy.plan("EVALSHA", 1 + u64::from(of_release), fault);
-            let guard = fair_hold(&lock).await;
-            assert!(lock.clone().is_locked().await.unwrap());
-            if !of_release {
-                assert_eq!(lock.hold_count().await.unwrap(), 1);
-            }
-            release(guard).await;
-            assert_eq!(proxy.faults(), faults + 1);
-            assert!(!setup.exists("twice"));
-        }
-    }
-}
-
-#[tokio::test]
 async fn a_release_brings_the_entry_of_a_call_whose_first_request_is_on_its_way() {
     for stays in [false, true] {
         let Far { server, proxy, client: far } = Far::new().await;
         let other = connect(&server).await;
         let lock = far.fair_lock("way");
-        let guard = fair_hold(&lock).await;
+        let guard = hold(&lock).await;
         proxy.plan("EVALSHA", 1, Fault::HoldBack);
         let first = call(far.fair_lock("way"));
         wait_until("its request", SOON, || proxy.held() == 1).await;
@@ -93,7 +70,7 @@ async fn a_release_brings_the_entry_of_a_call_whose_first_request_is_on_its_way(
 async fn a_release_that_is_late_leaves_no_entry_of_a_waiter_that_has_left() {
     let Far { server, proxy, client: far } = Far::new().await;
     let other = connect(&server).await;
-    let guard = fair_hold(&far.fair_lock("late")).await;
+    let guard = hold(&far.fair_lock("late")).await;
     // The older one keeps the client from handing the lock off.
     let older = waiter(&server, other.fair_lock("late")).await;
     let younger = waiter(&server, far.fair_lock("late")).await;
@@ -117,7 +94,7 @@ async fn a_release_that_is_late_leaves_no_entry_of_a_waiter_that_has_left() {
 async fn a_hand_off_that_is_sent_again_says_how_old_the_next_waiter_is_by_then() {
     let Far { server, proxy, client: far } = Far::new().await;
     let other = connect(&server).await;
-    let guard = fair_hold(&far.fair_lock("again")).await;
+    let guard = hold(&far.fair_lock("again")).await;
     let first = waiter(&server, far.fair_lock("again")).await;
     release(guard).await;
     let guard = soon("the first", first).await.unwrap();
@@ -149,7 +126,7 @@ async fn an_entry_whose_request_was_lost_is_as_old_as_its_call() {
     for fault in [Fault::BlackHole, Fault::Mute] {
         let Far { server, proxy, client: far } = Far::new().await;
         let (one, other) = (connect(&server).await, connect(&server).await);
-        let guard = fair_hold(&one.fair_lock("old")).await;
+        let guard = hold(&one.fair_lock("old")).await;
         proxy.plan("EVALSHA", 1, fault);
         let first = call(far.fair_lock("old"));
         wait_until("its request", SOON, || proxy.faults() == 1).await;
@@ -172,7 +149,7 @@ async fn an_entry_whose_request_was_lost_is_as_old_as_its_call() {
 #[tokio::test]
 async fn calls_of_a_client_have_their_turns_as_they_came_whichever_answer_is_first() {
     let far = Far::new().await;
-    let guard = fair_hold(&connect(&far.server).await.fair_lock("first")).await;
+    let guard = hold(&connect(&far.server).await.fair_lock("first")).await;
     let waiters = far.two(MINUTE).await;
     far.proxy.let_go();
     far.proxy.settled(ms(100)).await;
@@ -184,7 +161,7 @@ async fn calls_of_a_client_have_their_turns_as_they_came_whichever_answer_is_fir
 async fn a_first_request_takes_an_entry_and_a_call_dropped_meanwhile_gives_it_up() {
     let Far { server, proxy, client: far } = Far::new().await;
     let one = connect(&server).await;
-    let guard = fair_hold(&one.fair_lock("first")).await;
+    let guard = hold(&one.fair_lock("first")).await;
     proxy.plan("EVALSHA", 1, Fault::Mute);
     let lock = far.fair_lock("first");
     let dropped = tokio::spawn(async move { lock.lock().await.map(drop) });
@@ -195,27 +172,5 @@ async fn a_first_request_takes_an_entry_and_a_call_dropped_meanwhile_gives_it_up
     assert!(proxy.cut_all() > 0);
     wait_until("no entry", SOON, || queue(&server, "first").is_empty()).await;
     release(guard).await;
-    nothing_is_left(&server).await;
-}
-
-#[tokio::test]
-async fn the_second_waiter_of_a_client_has_an_entry_while_the_first_holds_the_lock() {
-    let (server, [one, other]) = clients().await;
-    let guard = fair_hold(&one.fair_lock("place")).await;
-    let client = client_of(&one.fair_lock("place"));
-    let first = waiter(&server, one.fair_lock("place")).await;
-    let second = call(one.fair_lock("place"));
-    apart().await;
-    let third = waiter(&server, other.fair_lock("place")).await;
-    release(guard).await;
-    let guard = soon("the first", first).await.unwrap();
-    wait_until("its entry", SOON, || queue(&server, "place").first() == Some(&client)).await;
-    // So that it is the next when the lock goes without a release of its client, too.
-    assert!(other.fair_lock("place").force_unlock().await.unwrap());
-    let next = soon("the second", second).await.unwrap();
-    assert!(!third.is_finished());
-    drop(guard);
-    release(next).await;
-    release(soon("the third", third).await.unwrap()).await;
     nothing_is_left(&server).await;
 }

@@ -1,6 +1,4 @@
-//! That what the other tests stand on does what they think it does: the network, the proxy, and groups of
-//! servers.
+//! That what the other tests stand on does what they think it does: the network and the proxy.
 
 mod network;
 mod proxy;
-mod topologies;

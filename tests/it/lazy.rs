@@ -211,10 +211,10 @@ async fn a_cluster_may_come_up_later_and_its_channels_are_known_before_they_are_
     release(soon("the lock", waiter).await.expect("no panic")).await;
 }
 
-#[test]
-fn what_can_never_work_is_an_error_at_once() {
+#[tokio::test]
+async fn what_can_never_work_is_an_error_at_once() {
     let builder = LockClient::builder;
-    let none: [String; 0] = [];
+    let (none, url): ([String; 0], _) = ([], "redis://127.0.0.1/");
     for (what, builder) in [
         ("no address", builder()),
         ("nothing", builder().url("")),
@@ -225,10 +225,16 @@ fn what_can_never_work_is_an_error_at_once() {
         ("no master", builder().sentinel("", ["redis://127.0.0.1/"])),
         ("no node", builder().cluster(none)),
         ("a database", builder().cluster(["redis://127.0.0.1/1"])),
-        ("two", builder().url("redis://127.0.0.1/").cluster(["redis://127.0.0.1/"])),
-        ("an option", builder().url("redis://127.0.0.1/").command_timeout(ms(1))),
+        ("a Sentinel without a scheme", builder().sentinel(MASTER, ["somewhere"])),
+        ("a url and a cluster", builder().url(url).cluster([url])),
+        ("a Sentinel and a url", builder().sentinel(MASTER, [url]).url(url)),
+        ("a Sentinel and a cluster", builder().sentinel(MASTER, [url]).cluster([url])),
+        ("credentials of no Sentinel", builder().url(url).sentinel_credentials("watch", "secret")),
+        ("an option", builder().url(url).command_timeout(ms(1))),
     ] {
-        let error = builder.connect_lazy().expect_err(what);
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{what}: {error}");
+        let lazy = builder.clone().connect_lazy().expect_err(what);
+        for error in [lazy, soon("connecting", builder.connect()).await.expect_err(what)] {
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{what}: {error}");
+        }
     }
 }

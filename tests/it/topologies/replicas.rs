@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use super::*;
-use crate::support::tokens::{fence, next_token, open};
 
 async fn careful(server: &Server, replicas: u32, timeout: Duration) -> LockClient {
     connected(LockClient::builder().url(server.url()).replicas(replicas, timeout)).await
@@ -28,37 +27,6 @@ fn hangs(server: &Server) -> bool {
 /// Waits until a connection waits for replicas.
 async fn hanging(server: &Server) {
     wait_until("a WAIT that hangs", SOON, || hangs(server)).await;
-}
-
-#[tokio::test]
-async fn a_lock_is_on_the_replicas_when_it_is_granted() {
-    let group = Replicated::start(2);
-    let client = careful(group.primary(), 2, SOON).await;
-    for number in 0..20 {
-        let name = format!("copied:{number}");
-        let lock = client.lock(&name);
-        let guard = hold(&lock).await;
-        assert!(group.replicas().all(|replica| replica.exists(&name)), "{name}");
-        release(guard).await;
-    }
-    let guard = fence(&client.fenced_lock("fenced")).await;
-    assert!(group.replicas().all(|replica| replica.exists("fenced")));
-    open(guard).await;
-    assert!(group.primary().calls("wait") >= 21, "nobody waited for the replicas");
-}
-
-#[tokio::test]
-async fn without_the_option_nobody_waits_for_replicas() {
-    let group = Replicated::start(1);
-    group.replica().pause();
-    group.primary().reset_stats();
-    let client = connect(group.primary()).await;
-    for number in 0..10 {
-        release(hold(&client.lock(format!("alone:{number}"))).await).await;
-    }
-    next_token(&client.fenced_lock("fenced")).await;
-    assert_eq!(group.primary().calls("wait"), 0);
-    assert!(group.primary().calls("evalsha") >= 22, "who has counted here?");
 }
 
 #[tokio::test]

@@ -98,38 +98,6 @@ async fn t9_a_subscription_goes_with_its_slot() {
     assert!(!cluster.exists(&name));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t9_a_subscription_that_is_cut_costs_no_wake_up() {
-    // Its own, because everybody's subscriptions are cut.
-    let cluster = Cluster::start();
-    let client = client_of(&cluster, MINUTE).await;
-    let cut_all = || {
-        let cut = |node: &Server| node.ask::<u64>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-        assert!(cluster.nodes().iter().map(cut).sum::<u64>() >= 1, "no subscription was cut");
-    };
-    let names = [0, 1, 2].map(|master| cluster.name_at(master, "cut"));
-    let waiters = names.each_ref().map(|name| {
-        cluster.hold_by_hand(name, "somebody:1", MINUTE);
-        waiting(&client, name)
-    });
-    for name in &names {
-        parked(&cluster, name).await;
-    }
-    cut_all();
-    // Told while nobody listens: they ask again when they do.
-    cluster.free_by_hand(&names[0]);
-    let [first, second, third] = waiters;
-    release(gets(first, SOON).await).await;
-    // Told when they listen again.
-    for (name, waiter) in [(&names[1], second), (&names[2], third)] {
-        parked(&cluster, name).await;
-        assert!(!waiter.is_finished(), "granted to two");
-        cluster.free_by_hand(name);
-        release(gets(waiter, SOON).await).await;
-    }
-    assert_eq!(cluster.size(), 0);
-}
-
 /// Some clients of an upgrade find that the first node that answers has sharded channels, and others
 /// that it has not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

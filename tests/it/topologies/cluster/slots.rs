@@ -1,7 +1,5 @@
 //! Row T5: a slot moves from one master to another, with the locks in it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
 use super::*;
 use crate::support::tokens::{fence, next_token, open};
 
@@ -128,55 +126,6 @@ async fn t5_a_fenced_lock_in_a_slot_on_its_way_waits_for_the_end_of_the_move() {
     let second = open(second).await;
     assert!(second > token, "{second} after {token}");
     assert!(!cluster.exists(&name));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn t5_a_crowd_in_a_slot_that_moves_to_and_fro_counts_exactly() {
-    let cluster = shared();
-    let clients = [client_of(&cluster, MINUTE).await, client_of(&cluster, MINUTE).await];
-    let names = same_slot("to and fro");
-    let counts: Arc<[AtomicU64; 3]> = Arc::default();
-    let (rounds, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let tasks = (0..24).map(|task| {
-        let lock = clients[task % 2].lock(&names[task % 3]);
-        let (counts, rounds, stop) = (Arc::clone(&counts), Arc::clone(&rounds), Arc::clone(&stop));
-        tokio::spawn(async move {
-            while !stop.load(Ordering::SeqCst) {
-                let guard = lock.lock().await.expect("a turn");
-                // Two steps, which only the lock keeps together.
-                let before = counts[task % 3].load(Ordering::SeqCst);
-                tokio::task::yield_now().await;
-                counts[task % 3].store(before + 1, Ordering::SeqCst);
-                rounds.fetch_add(1, Ordering::SeqCst);
-                guard.unlock().await.expect("a turn that is over");
-            }
-        })
-    });
-    let tasks: Vec<_> = tasks.collect();
-    let slot = cluster.slot_of(&names[0]);
-    for _ in 0..6 {
-        let goes_on = async || {
-            let before = rounds.load(Ordering::SeqCst);
-            wait_until("turns", SOON, || rounds.load(Ordering::SeqCst) > before + 20).await;
-        };
-        let move_ = cluster.begin_move(slot, (cluster.node_of(&names[0]) + 1) % 3);
-        goes_on().await;
-        move_.migrate_keys();
-        goes_on().await;
-        // Whatever came into being at the source meanwhile.
-        move_.migrate_keys();
-        move_.finish();
-        goes_on().await;
-    }
-    stop.store(true, Ordering::SeqCst);
-    for task in soon("the end", join_all(tasks)).await {
-        task.unwrap();
-    }
-    let counted: u64 = counts.iter().map(|count| count.load(Ordering::SeqCst)).sum();
-    assert_eq!(counted, rounds.load(Ordering::SeqCst));
-    for name in &names {
-        until_gone(&cluster, name).await;
-    }
 }
 
 #[tokio::test]

@@ -1,7 +1,5 @@
 //! A cluster that is well: all that a lock can do, in every shard.
 
-use std::time::Instant;
-
 use super::*;
 
 #[tokio::test]
@@ -43,35 +41,6 @@ async fn what_is_asked_for_many_locks_at_a_time_never_touches_two_slots() {
     join_all(guards.into_iter().map(release)).await;
     let refused: u64 = cluster.nodes().iter().map(|node| node.errors("CROSSSLOT")).sum();
     assert_eq!(refused, 0);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_of_a_cluster_take_turns() {
-    let cluster = shared();
-    let name = cluster.name_at(1, "turns");
-    let end = Instant::now() + ms(1_500);
-    let clients = [client_of(&cluster, MINUTE).await, client_of(&cluster, MINUTE).await];
-    let take_turns = async |client: LockClient| {
-        let tasks = (0..8).map(|_| {
-            let lock = client.lock(&name);
-            tokio::spawn(async move {
-                let mut turns = 0_u64;
-                while Instant::now() < end {
-                    let guard = lock.lock().await.expect("a turn");
-                    turns += 1;
-                    guard.unlock().await.expect("a turn that is over");
-                }
-                turns
-            })
-        });
-        let turns = soon("the end", join_all(tasks)).await;
-        turns.into_iter().map(|turns| turns.expect("no panic")).sum::<u64>()
-    };
-    let had = join_all(clients.map(take_turns)).await;
-    // Who hands a lock over within a client has to see that another one waits.
-    let (least, all) = (*had.iter().min().unwrap(), had.iter().sum::<u64>());
-    assert!(least * 10 >= all, "{had:?}");
-    assert!(!cluster.exists(&name));
 }
 
 #[tokio::test]

@@ -54,23 +54,6 @@ async fn a_replica_is_not_taken_for_the_primary_whatever_a_sentinel_says() {
     }
 }
 
-#[tokio::test]
-async fn options_that_do_not_fit_together_are_refused() {
-    let url = nobody_there;
-    for (what, builder) in [
-        ("a url too", by_way_of([url()]).url(url())),
-        ("a cluster too", by_way_of([url()]).cluster([url()])),
-        (
-            "credentials of no Sentinel",
-            LockClient::builder().url(url()).sentinel_credentials("watch", "secret"),
-        ),
-        ("no url at all", by_way_of(["somewhere".to_owned()])),
-    ] {
-        let error = soon("connecting", builder.connect()).await.expect_err(what);
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{what}: {error}");
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w24_a_report_that_was_refuted_once_is_believed_as_soon_as_it_is_true() {
     let group = Replicated::start(1);

@@ -4,7 +4,7 @@ mod shards;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use redlatch::{Lease, Loss};
+use redlatch::{Lease, Loss, MultiGuard};
 use tokio::sync::Notify;
 
 use crate::prelude::*;
@@ -222,8 +222,26 @@ fn a_set_that_is_never_free_as_a_whole_is_taken_one_by_one() {
     }
 }
 
-/// Has `b` for a moment, again and again, until the call that waits for `a` and `b` takes them one by one: it has `a`.
-/// Returns the guard of `b`.
+/// A call that waits for `a` and `b` has `a`, because it takes them one by one by now, and another client has `b`.
+struct Starved {
+    ours: LockClient,
+    theirs: LockClient,
+    waiting: JoinHandle<Result<MultiGuard, Error>>,
+    b: LockGuard,
+}
+
+impl Starved {
+    async fn new(scene: &Scene) -> Self {
+        let (_machine, ours) = client(scene, ms(2)).await;
+        let (_other, theirs) = client(scene, ms(2)).await;
+        let all = ours.multi_lock(["a", "b"]);
+        let waiting = tokio::spawn(async move { all.lock().await });
+        let b = starve(scene, &theirs.lock("b"), &waiting).await;
+        Self { ours, theirs, waiting, b }
+    }
+}
+
+/// Has `b` for a moment, again and again, until that call has `a`. Returns the guard of `b`.
 async fn starve<T>(scene: &Scene, b: &Lock, waiting: &JoinHandle<T>) -> LockGuard {
     loop {
         let guard = b.lock().await.unwrap();
@@ -242,14 +260,9 @@ async fn starve<T>(scene: &Scene, b: &Lock, waiting: &JoinHandle<T>) -> LockGuar
 #[test]
 fn what_was_taken_one_by_one_is_given_back_to_who_waits_for_it_in_another_order() {
     play(9, async |scene| {
-        let (_machine, ours) = client(scene, ms(2)).await;
-        let (_other, theirs) = client(scene, ms(2)).await;
-        let all = ours.multi_lock(["a", "b"]);
-        let b = theirs.lock("b");
-        let waiting = tokio::spawn(async move { all.lock().await });
-        let guard = starve(scene, &b, &waiting).await;
+        let Starved { theirs, waiting, b, .. } = Starved::new(scene).await;
         let a = timeout(ms(1_200), theirs.lock("a").lock()).await.expect("no deadlock").unwrap();
-        guard.unlock().await.unwrap();
+        b.unlock().await.unwrap();
         a.unlock().await.unwrap();
         let guard = timeout(Duration::from_secs(5), waiting).await.expect("all").unwrap().unwrap();
         guard.unlock().await.unwrap();
@@ -260,17 +273,13 @@ fn what_was_taken_one_by_one_is_given_back_to_who_waits_for_it_in_another_order(
 #[test]
 fn a_call_that_takes_locks_one_by_one_waits_an_outage_out() {
     play(12, async |scene| {
-        let (_machine, ours) = client(scene, ms(2)).await;
-        let (_other, theirs) = client(scene, ms(2)).await;
-        let (all, b) = (ours.multi_lock(["a", "b"]), theirs.lock("b"));
         let begun = Instant::now();
-        let waiting = tokio::spawn(async move { all.lock().await });
-        let guard = starve(scene, &b, &waiting).await;
+        let Starved { ours, waiting, b, .. } = Starved::new(scene).await;
         scene.network.stop(scene.server);
         sleep(ms(9_000)).await;
         assert!(!waiting.is_finished(), "{:?}", waiting.await.unwrap().map(drop));
         scene.network.go_on(scene.server);
-        guard.unlock().await.unwrap();
+        b.unlock().await.unwrap();
         let guard = timeout(ms(5_000), waiting).await.expect("all").unwrap().unwrap();
         let stats = ours.stats();
         assert!(stats.waited == 1 && stats.wait_time <= begun.elapsed(), "{stats:?}");
@@ -283,11 +292,8 @@ fn a_call_that_takes_locks_one_by_one_waits_an_outage_out() {
 fn a_call_that_has_taken_all_one_by_one_waits_an_outage_out() {
     for after in [2, 4].map(ms) {
         play(12, async |scene| {
-            let (_machine, ours) = client(scene, ms(2)).await;
-            let (_other, theirs) = client(scene, ms(2)).await;
-            let (all, b) = (ours.multi_lock(["a", "b"]), theirs.lock("b"));
-            let waiting = tokio::spawn(async move { all.lock().await });
-            drop(starve(scene, &b, &waiting).await);
+            let Starved { waiting, b, .. } = Starved::new(scene).await;
+            drop(b);
             sleep(after).await;
             scene.network.stop(scene.server);
             sleep(ms(9_000)).await;
@@ -303,12 +309,7 @@ fn a_call_that_has_taken_all_one_by_one_waits_an_outage_out() {
 fn who_had_a_part_when_it_failed_does_not_say_that_nothing_was_executed() {
     for gave_back in [false, true] {
         play(10, async |scene| {
-            let (_machine, ours) = client(scene, ms(2)).await;
-            let (_other, theirs) = client(scene, ms(2)).await;
-            let all = ours.multi_lock(["a", "b"]);
-            let b = theirs.lock("b");
-            let waiting = tokio::spawn(async move { all.lock().await });
-            let guard = starve(scene, &b, &waiting).await;
+            let Starved { ours, waiting, b, .. } = Starved::new(scene).await;
             let (_third, third) = client(scene, ms(2)).await;
             let a = third.lock("a");
             let a = if gave_back { Some(a.lock().await.unwrap()) } else { None };
@@ -319,7 +320,7 @@ fn who_had_a_part_when_it_failed_does_not_say_that_nothing_was_executed() {
             drop(a);
             sleep(ms(100)).await;
             assert_eq!(scene.keys(), ["b"], "and gives it back");
-            guard.unlock().await.unwrap();
+            b.unlock().await.unwrap();
         });
     }
 }

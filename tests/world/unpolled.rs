@@ -60,20 +60,23 @@ impl Granted {
     }
 }
 
-/// With that lease, or the default one.
+/// A hold that nested in one that was handed to a call which is not polled, with that lease; and that call.
+async fn nests_beside(scene: &Scene, away: Duration, lease: Option<Duration>) -> (LockGuard, Call) {
+    let options = LockClient::builder().watchdog_timeout(WATCHDOG);
+    let (machine, client) = scene.client(away, options).await;
+    let guard = client.lock(NAME).lock().await.expect("the lock");
+    let lock = Arc::new(client.lock(NAME));
+    let late = park(&machine, away, lock_for(lock.clone(), lease)).await;
+    drop(guard);
+    (machine.run(lock.lock()).await.expect("the lock"), late)
+}
+
 /// The late call comes when its hold has ended, or never.
 #[test]
 fn what_nested_in_a_hold_that_came_too_late_is_renewed() {
     for (away, goes_on) in DISTANCES.into_iter().flat_map(|away| [(away, true), (away, false)]) {
         play(0, async |scene| {
-            let options = LockClient::builder().watchdog_timeout(WATCHDOG);
-            let (machine, client) = scene.client(away, options).await;
-            let guard = client.lock(NAME).lock().await.expect("the lock");
-            let lock = Arc::new(client.lock(NAME));
-            let call = lock_for(lock.clone(), Some(ms(1_000)));
-            let mut late = park(&machine, away, call).await;
-            drop(guard);
-            let nested = machine.run(lock.lock()).await.expect("the lock");
+            let (nested, mut late) = nests_beside(scene, away, Some(ms(1_000))).await;
             sleep(ms(1_000)).await;
             assert!(late.poll().is_pending(), "it came too late");
             if goes_on {
@@ -95,14 +98,8 @@ fn what_nested_in_a_hold_that_no_call_takes_is_renewed() {
         DISTANCES.into_iter().flat_map(|away| [(away, Some(ms(1_000))), (away, None)])
     {
         play(0, async |scene| {
-            let options = LockClient::builder().watchdog_timeout(WATCHDOG);
-            let (machine, client) = scene.client(away, options).await;
             let (_, other) = scene.client(away, LockClient::builder()).await;
-            let guard = client.lock(NAME).lock().await.expect("the lock");
-            let lock = Arc::new(client.lock(NAME));
-            let late = park(&machine, away, lock_for(lock.clone(), lease)).await;
-            drop(guard);
-            let nested = machine.run(lock.lock()).await.expect("the lock");
+            let (nested, late) = nests_beside(scene, away, lease).await;
             sleep(6 * WATCHDOG).await;
             assert!(!nested.is_lost(), "{away:?}, {lease:?}");
             drop(nested);

@@ -392,29 +392,6 @@ async fn a_reader_waits_for_a_writer_that_stands_behind_a_reader_of_its_client()
     }
 }
 
-/// The writer that gives up was all that kept the reader of another client out, and others read.
-#[tokio::test(start_paused = true)]
-async fn readers_of_all_clients_come_in_when_the_writer_before_them_gives_up() {
-    for each_way in [1, 50].map(ms) {
-        let redis = redis_at(each_way);
-        let clients: Vec<_> = (0..4).map(|_| redis.client()).collect();
-        let [holds, gives_up, others @ ..] = &clients[..] else { unreachable!() };
-        let reading = holds.read_write_lock("config").read().await.unwrap();
-        let writer = gives_up.read_write_lock("config");
-        let writes =
-            tokio::spawn(async move { writer.try_write(each_way * 60, Lease::Watchdog).await });
-        sleep(each_way * 20).await;
-        let waiting: Vec<_> = others.iter().map(reads).collect();
-        assert!(writes.await.unwrap().unwrap().is_none());
-        for one in waiting {
-            let guard =
-                timeout(each_way * 12, one).await.expect("the other reader lets it in").unwrap();
-            guard.unlock().await.unwrap();
-        }
-        reading.unlock().await.unwrap();
-    }
-}
-
 /// A reader has died, and so has a writer that waited for it. Nobody is told when the lease ends that the reader left.
 #[test]
 fn a_reader_behind_a_dead_writer_comes_when_the_lease_of_a_dead_reader_ends() {

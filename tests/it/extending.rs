@@ -87,19 +87,6 @@ async fn a_lock_that_is_lost_is_not_extended() {
 }
 
 #[tokio::test]
-async fn a_lease_out_of_bounds_is_refused_before_any_request() {
-    let server = Server::start();
-    let guard = held_for(&connect(&server).await.lock("bounds"), MINUTE).await;
-    let calls = server.calls("evalsha");
-    for lease in [Duration::ZERO, Duration::MAX] {
-        let error = guard.extend(lease).await.expect_err("out of bounds");
-        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    }
-    assert_eq!(server.calls("evalsha"), calls);
-    assert!(!guard.is_lost());
-}
-
-#[tokio::test]
 async fn without_an_answer_the_guard_is_valid_for_as_long_as_it_was() {
     let (server, proxy) = proxied();
     let lock = impatient(proxy.url(&server), ms(1_000)).await.lock("silent");

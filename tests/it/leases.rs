@@ -161,30 +161,6 @@ async fn c9_a_runtime_whose_thread_is_blocked_keeps_its_lock() {
     release(guard).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_commands_does_not_delay_a_renewal() {
-    let _busy = machine::busy();
-    let server = Server::start();
-    let client = client_with(server.url(), ms(2_400)).await;
-    let guard = hold(&client.lock("kept")).await;
-    let stop = Instant::now() + ms(3_600);
-    let tasks = (0..64).map(|task| {
-        let client = client.clone();
-        tokio::spawn(async move {
-            let lock = client.lock(format!("flood:{task}"));
-            while Instant::now() < stop {
-                release(lock.lock().await.unwrap()).await;
-            }
-        })
-    });
-    for task in soon("the flood", join_all(tasks.collect::<Vec<_>>())).await {
-        task.unwrap();
-    }
-    assert!(!guard.is_lost());
-    assert!(server.exists("kept"));
-    release(guard).await;
-}
-
 #[tokio::test]
 async fn s22_an_end_taken_away_is_put_back_by_the_next_renewal() {
     let setup = Setup::alone();

@@ -76,30 +76,6 @@ async fn on_the_wire_it_is_that_of_redisson() {
 }
 
 #[tokio::test]
-async fn a_handle_that_reads_passes_a_writer_that_waits_and_others_do_not() {
-    let server = Server::start();
-    let (one, other) = (connect(&server).await, connect(&server).await);
-    let lock = one.read_write_lock("config");
-    let outer = reads(&lock).await;
-    for client in [&one, &other] {
-        let writing = waiter(&server, client.read_write_lock("config"), writer).await;
-        apart().await;
-        let inner = reads(&lock).await;
-        let longer = soon("a longer lease", lock.read_with_lease(MINUTE)).await.unwrap();
-        let once = lock.try_read_now().await.unwrap().expect("to read again");
-        for guard in [inner, longer, once] {
-            guard.unlock().await.unwrap();
-        }
-        let busy = one.read_write_lock("config").try_read(ms(50), Lease::Watchdog).await.unwrap();
-        assert!(busy.is_none());
-        writing.abort();
-        wait_until("it has left", SOON, || queue(&server, "config").is_empty()).await;
-    }
-    outer.unlock().await.unwrap();
-    wait_until("nothing is left", SOON, || server.ask::<u64>(&["DBSIZE"]) == 0).await;
-}
-
-#[tokio::test]
 async fn a_reader_that_is_lost_keeps_no_writer_of_its_handle_waiting() {
     let server = Server::start();
     let lock = connect(&server).await.read_write_lock("config");

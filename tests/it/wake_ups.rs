@@ -122,23 +122,3 @@ async fn n10_a_release_before_the_subscription_is_confirmed_is_noticed() {
         release(soon("the lock", waiter).await.unwrap()).await;
     }
 }
-
-#[tokio::test]
-async fn a_lease_that_was_prolonged_meanwhile_is_waited_for_in_silence() {
-    let setup = Setup::alone();
-    let proxy = setup.proxy();
-    let client = setup.client_through(&proxy).await;
-    setup.hold_by_hand("renewed", "somebody:1", ms(2_000));
-    let waiter = waiting(&client, "renewed");
-    wait_until("a subscription", SOON, || setup.subscribers("renewed") == 1).await;
-    proxy.settled(ms(200)).await;
-    assert!(setup.ask::<bool>("PEXPIRE", "renewed", &["60000"]), "the lease is over already");
-    proxy.forget_commands();
-    // One look at the time at which the first lease would have ended, and no more.
-    wait_until("that look", SOON, || proxy.sent("EVALSHA") == 1).await;
-    proxy.forget_commands();
-    tokio::time::sleep(SECOND).await;
-    assert!(proxy.commands().is_empty(), "{:?}", proxy.commands());
-    setup.free_by_hand("renewed");
-    release(soon("the lock", waiter).await.unwrap()).await;
-}

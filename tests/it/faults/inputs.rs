@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::test_runner::{Config, TestRunner};
-use tokio::runtime::Runtime;
 
 use super::*;
 
@@ -25,16 +24,6 @@ fn durations() -> impl Strategy<Value = Duration> {
     ]
 }
 
-/// Many cases, one after the other.
-fn check<S: Strategy>(runtime: &Runtime, inputs: S, case: impl AsyncFn(S::Value)) {
-    let config = Config { failure_persistence: None, ..Config::default() };
-    let result = TestRunner::new(config).run(&inputs, |input| {
-        runtime.block_on(case(input));
-        Ok(())
-    });
-    result.unwrap_or_else(|error| panic!("{error}"));
-}
-
 #[test]
 fn i1_any_lease_is_refused_before_any_io_or_rounded_up_and_has_an_end() {
     let ((server, proxy), runtime) = (proxied(), runtime());
@@ -42,7 +31,7 @@ fn i1_any_lease_is_refused_before_any_io_or_rounded_up_and_has_an_end() {
     let (lock, held) = (client.lock("lock"), client.lock("held"));
     let outer = runtime.block_on(held.lock_with_lease(HOUR)).expect("a free lock");
     let slack = i64::try_from(SOON.as_millis()).expect("bounded");
-    check(&runtime, (durations(), durations()), async |(lease, wait)| {
+    let case = async |(lease, wait): (Duration, Duration)| {
         // What was sent before is counted when this is answered.
         lock.is_locked().await.expect("an answer");
         proxy.forget_commands();
@@ -67,7 +56,13 @@ fn i1_any_lease_is_refused_before_any_io_or_rounded_up_and_has_an_end() {
         // Lost if its lease has ended, which is none of this test's business.
         let _ = soon("unlocking", guard.unlock()).await;
         assert!(!server.exists("lock"));
+    };
+    let config = Config { failure_persistence: None, ..Config::default() };
+    let cases = TestRunner::new(config).run(&(durations(), durations()), |input| {
+        runtime.block_on(case(input));
+        Ok(())
     });
+    cases.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(server.holds("held"), [(outer.owner().to_owned(), 1)].into());
 }
 

@@ -69,10 +69,20 @@ fn is_full() -> bool {
     std::env::var("REDLATCH_MODELS").is_ok_and(|form| form == "full")
 }
 
-/// One step of a model.
-trait Step: Copy + Debug + PartialEq {
+/// One step of a model. First come those that happen for certain, then those that need not, then faults.
+trait Step: Copy + Debug + PartialOrd {
+    /// The least of those that need not happen, and of the faults.
+    const BEGUN: Self;
+    const FAULT: Self;
+
     /// Whether it happens sooner or later if nothing else does.
-    fn is_certain(self) -> bool;
+    fn is_certain(self) -> bool {
+        self < Self::BEGUN
+    }
+
+    fn is_fault(self) -> bool {
+        self >= Self::FAULT
+    }
 }
 
 trait State: Clone + Debug + PartialEq + Hash + Send + Sync + 'static {}
@@ -81,13 +91,15 @@ impl<S: Clone + Debug + PartialEq + Hash + Send + Sync + 'static> State for S {}
 
 type Seen<M> = fn(&M, &<M as Model>::State) -> bool;
 
+type Invariant<M> = (&'static str, Seen<M>);
+
 /// A model for which something is possible, its name, and the states where it is reached.
 type Reach<M> = (fn(&M) -> bool, &'static str, Seen<M>);
 
 /// What must hold in every state and, where there is no bug and it is possible, what must be reached.
 fn properties<M: Model>(
     model: &M,
-    invariants: &[(&'static str, Seen<M>)],
+    invariants: &[Invariant<M>],
     reached: &[Reach<M>],
     has_bug: bool,
 ) -> Vec<Property<M>> {
@@ -108,13 +120,87 @@ fn those_that<S, const N: usize>(steps: [(bool, S); N]) -> impl Iterator<Item = 
     steps.into_iter().filter(|(is, _)| *is).map(|(_, step)| step)
 }
 
+/// What is alike in each model. `met`: whether a fault meets a request for which it was counted beforehand.
+macro_rules! model {
+    ($(met: $met:path)?) => {
+        type State = State;
+        type Action = Step;
+
+        fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+            self.steps(state, steps);
+        }
+
+        fn next_state(&self, last: &State, step: Step) -> Option<State> {
+            let mut next = last.clone();
+            if crate::Step::is_fault(step) $(&& !$met(&mut next, step))? {
+                next.faults -= 1;
+            }
+            self.take(&mut next, step);
+            Some(tidied(next))
+        }
+
+        fn properties(&self) -> Vec<stateright::Property<Self>> {
+            crate::properties(self, INVARIANTS, REACHED, self.bug.is_some())
+        }
+    };
+}
+use model;
+
+/// The wait queue of a client, in which some of these have a position.
+macro_rules! wait_queue {
+    ($client:ident, $all:ident) => {
+        impl $client {
+            /// The first one.
+            pub(crate) fn head(&self) -> Option<usize> {
+                self.$all.iter().position(|one| one.position == 1)
+            }
+
+            pub(crate) fn waiting(&self) -> u8 {
+                self.$all.iter().map(|one| one.position).max().unwrap_or(0)
+            }
+
+            pub(crate) fn leave(&mut self, at: usize) {
+                let left = std::mem::take(&mut self.$all[at].position);
+                let behind = self.$all.iter_mut().filter(|one| left > 0 && one.position > left);
+                behind.for_each(|one| one.position -= 1);
+            }
+        }
+    };
+}
+use wait_queue;
+
 /// When a waiter came: how many of those that wait came before it, from one. Zero: none.
 type Since = u8;
 
+/// Of the two models with a queue of clients: so many, with so many handles each.
+const CLIENTS: usize = 3;
+const HANDLES: usize = 2;
+
+/// Handles of all clients, one bit each.
+type Set = u8;
+
+fn bit(c: usize, h: usize) -> Set {
+    1 << (c * HANDLES + h)
+}
+
+/// The handles of a client.
+fn bits(c: usize) -> Set {
+    (bit(0, HANDLES) - 1) << (c * HANDLES)
+}
+
 /// What a state with a queue of clients does alike in each model.
 macro_rules! queued {
-    ($state:ident) => {
+    ($state:ident, $handles:ident: $handle:ident) => {
         impl $state {
+            /// The handles that are so.
+            pub(crate) fn those(&self, are: impl Fn(&$handle) -> bool) -> Set {
+                let clients = self.clients.iter().enumerate();
+                let all = clients.flat_map(|(c, client)| {
+                    client.$handles.iter().enumerate().map(move |(h, handle)| (bit(c, h), handle))
+                });
+                all.filter(|(_, handle)| are(handle)).fold(0, |set, (bit, _)| set | bit)
+            }
+
             /// The clients in the queue, the first one first.
             pub(crate) fn queue(&self) -> impl Iterator<Item = usize> + use<> {
                 let mut queue = [0, 1, 2].map(|c: usize| (self.clients[c].entry, c));
@@ -160,6 +246,12 @@ fn swapped(a: usize, b: usize) -> impl Fn(usize) -> usize + Copy {
         c if c == b => a,
         c => c,
     }
+}
+
+/// The same handles then.
+fn swap_bits(set: &mut Set, swapped: impl Fn(usize) -> usize) {
+    let of = |c: usize| (*set >> (c * HANDLES)) & bits(0);
+    *set = (0..CLIENTS).fold(0, |all, c| all | of(c) << (swapped(c) * HANDLES));
 }
 
 /// Visits all states, and follows all certain steps from each.

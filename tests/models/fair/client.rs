@@ -2,7 +2,7 @@
 
 use super::state::{
     Call, Entry, GRANT, HandOff, Hold, InFlight, OldestForeignWaiter, Owner, Reply, Request, Sent,
-    State, bit,
+    State, bits,
 };
 use super::steps::Step;
 use super::{Bug, Fair};
@@ -121,7 +121,7 @@ impl Fair {
         let (since, standing) = (state.next_since(), state.standing());
         let client = &mut state.clients[c];
         let queued = client.subscribed || client.waiting() > 0;
-        let others = standing & !(bit(c, 0) | bit(c, 1));
+        let others = standing & !bits(c);
         let owner = &mut client.owners[o];
         (owner.since, owner.calls, owner.behind) = (since, owner.calls - 1, others);
         if queued {
@@ -298,7 +298,7 @@ impl Fair {
         let mut over = state.clients[c].owners[o].behind & state.standing();
         for (c, client) in state.clients.iter().enumerate() {
             if !client.up || client.lapsed {
-                over &= !(bit(c, 0) | bit(c, 1));
+                over &= !bits(c);
             }
         }
         state.passed_over |= over != 0 && state.clients[c].owners[o].relies();

@@ -48,7 +48,7 @@ mod server;
 mod state;
 mod steps;
 
-use stateright::{Model, Property};
+use stateright::Model;
 
 use properties::{INVARIANTS, REACHED};
 use state::{Call, Client, Owner, State};
@@ -114,8 +114,7 @@ pub(crate) struct Fair {
 }
 
 impl Model for Fair {
-    type State = State;
-    type Action = Step;
+    crate::model!();
 
     fn init_states(&self) -> Vec<State> {
         let clients = self.roles.map(|role| {
@@ -124,21 +123,6 @@ impl Model for Fair {
             Client { up: true, grants: role.grants, owners, ..Client::default() }
         });
         vec![tidied(State { clients, faults: self.faults, ..State::default() })]
-    }
-
-    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
-        self.steps(state, steps);
-    }
-
-    fn next_state(&self, last: &State, step: Step) -> Option<State> {
-        let mut next = last.clone();
-        next.faults -= u8::from(step.is_fault());
-        self.take(&mut next, step);
-        Some(tidied(next))
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        crate::properties(self, INVARIANTS, REACHED, self.bug.is_some())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Fair;
 use super::state::{Call, Client, GRANT, Owner, Sent, State};
-use crate::goes_on;
+use crate::{Invariant, Reach, goes_on};
 
 pub(crate) const EXCLUSION: &str =
     "at most one waiter of all clients believes that it has the lock";
@@ -16,9 +16,8 @@ pub(crate) const COMES: &str = "a client that cannot hear has said that it comes
 pub(crate) const END: &str = "at rest no client waits or holds, and no key and no entry is there";
 
 type Possible = fn(&Fair) -> bool;
-type Seen = fn(&Fair, &State) -> bool;
 
-pub(super) const INVARIANTS: &[(&str, Seen)] = &[
+pub(super) const INVARIANTS: &[Invariant<Fair>] = &[
     (EXCLUSION, |_, state| owners(state).filter(|(_, owner)| owner.relies()).count() <= 1),
     (HOLDER, |_, state| {
         let has = |c: usize| state.key.is_some_and(|key| key.client == c);
@@ -85,7 +84,7 @@ const OF_THREE: Possible = |model| model.roles.iter().all(|role| role.calls[0] >
 const OF_THREE_WITH_FAULTS: Possible = |model| model.faults > 0 && OF_THREE(model);
 
 /// The states without which the check would mean little, and where they can be reached.
-pub(super) const REACHED: &[(Possible, &str, Seen)] = &[
+pub(super) const REACHED: &[Reach<Fair>] = &[
     (ALWAYS, "a waiter has a grant that Redis has not made its lease", |_, state| {
         let granted = state.key.is_some_and(|key| key.owner == GRANT);
         granted && owners(state).any(|(_, owner)| owner.relies() && owner.call == Call::None)

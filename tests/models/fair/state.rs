@@ -1,19 +1,11 @@
 //! What there is: the lock's hash, its queue, three clients with their waiters, and what is on its
 //! way between them.
 
-pub(crate) use crate::Since;
+pub(crate) use crate::{CLIENTS, HANDLES, Set, Since, bit, bits};
 
-pub(crate) const CLIENTS: usize = 3;
-
-/// The handles of a client, of one caller each.
-pub(crate) const HANDLES: usize = 2;
-
-/// Behind them the owner of a grant, which no handle is. Each grant has another one; what is still
+/// Behind the handles of a client, of one caller each, the owner of a grant, which no handle is. Each grant has another one; what is still
 /// on its way of one that has ended finds nothing, so the model settles it when the grant ends.
 pub(crate) const GRANT: usize = HANDLES;
-
-/// Waiters of all clients, one bit each.
-pub(crate) type Set = u8;
 
 /// What a client relies on. The one assumption about time: *all that a client believes on the
 /// strength of a key has ended before the key's TTL ends*. For a grant, the deadline counts from
@@ -184,10 +176,6 @@ pub(crate) struct State {
     pub(crate) grant_lost: bool,
 }
 
-pub(crate) fn bit(c: usize, o: usize) -> Set {
-    1 << (c * HANDLES + o)
-}
-
 impl Owner {
     pub(crate) fn relies(&self) -> bool {
         self.hold.is_some_and(|hold| hold.valid && !hold.leaving)
@@ -206,30 +194,17 @@ impl Owner {
     }
 }
 
-impl Client {
-    /// The first in the wait queue.
-    pub(crate) fn head(&self) -> Option<usize> {
-        self.owners.iter().position(|owner| owner.position == 1)
-    }
+crate::wait_queue!(Client, owners);
 
+impl Client {
     pub(crate) fn head_calls(&self, call: Call) -> bool {
         self.head().is_some_and(|head| self.owners[head].call == call)
-    }
-
-    pub(crate) fn waiting(&self) -> u8 {
-        self.owners.iter().map(|owner| owner.position).max().unwrap_or(0)
     }
 
     pub(crate) fn join(&mut self, o: usize) {
         self.owners[o].position = self.waiting() + 1;
         self.owners[o].call = Call::Waiting;
         self.due |= self.waiting() == 1 && self.subscribed;
-    }
-
-    pub(crate) fn leave(&mut self, o: usize) {
-        let position = std::mem::take(&mut self.owners[o].position);
-        let behind = |owner: &&mut Owner| position > 0 && owner.position > position;
-        self.owners.iter_mut().filter(behind).for_each(|owner| owner.position -= 1);
     }
 
     pub(crate) fn is_in_hand_off(&self, o: usize) -> bool {
@@ -330,20 +305,12 @@ impl Client {
     }
 }
 
-crate::queued!(State);
+crate::queued!(State, owners: Owner);
 
 impl State {
     /// Those that stand and wait.
     pub(crate) fn standing(&self) -> Set {
-        let mut set = 0;
-        for (c, client) in self.clients.iter().enumerate() {
-            for (o, owner) in client.owners.iter().enumerate() {
-                if owner.stands && owner.waits() {
-                    set |= bit(c, o);
-                }
-            }
-        }
-        set
+        self.those(|owner| owner.stands && owner.waits())
     }
 
     pub(crate) fn has(&self, c: usize, o: usize) -> bool {
@@ -359,12 +326,7 @@ impl State {
 
     /// Nobody passes over one that does not wait.
     pub(crate) fn forget_others(&mut self) {
-        let mut waiting = 0;
-        for (c, client) in self.clients.iter().enumerate() {
-            for (o, _) in client.owners.iter().enumerate().filter(|(_, owner)| owner.waits()) {
-                waiting |= bit(c, o);
-            }
-        }
+        let waiting = self.those(Owner::waits);
         if let Some(key) = &mut self.key {
             key.stood &= waiting;
         }
@@ -376,18 +338,13 @@ impl State {
     fn swap(&mut self, a: usize, b: usize) {
         self.clients.swap(a, b);
         let swapped = crate::swapped(a, b);
-        let mask = bit(0, HANDLES) - 1;
-        let swap = |set: &mut Set| {
-            let of = |c: usize| (*set >> (c * HANDLES)) & mask;
-            *set = (0..CLIENTS).fold(0, |all, c| all | of(c) << (swapped(c) * HANDLES));
-        };
         if let Some(key) = &mut self.key {
             key.client = swapped(key.client);
-            swap(&mut key.stood);
+            crate::swap_bits(&mut key.stood, swapped);
         }
         self.notified = self.notified.map(swapped);
         for owner in self.clients.iter_mut().flat_map(|client| &mut client.owners) {
-            swap(&mut owner.behind);
+            crate::swap_bits(&mut owner.behind, swapped);
         }
     }
 }

@@ -5,7 +5,7 @@ use super::{Bug, Fair};
 use crate::those_that;
 
 /// One step. Those of the first part happen sooner or later, those of the other parts need not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(crate) enum Step {
     /// The server executes what an owner has sent last, or the acquire ahead of it.
     Execute(usize, usize),
@@ -67,24 +67,8 @@ pub(crate) enum Step {
 }
 
 impl crate::Step for Step {
-    fn is_certain(self) -> bool {
-        !self.is_fault() && !matches!(self, Self::Begin(..) | Self::AskEarly(_))
-    }
-}
-
-impl Step {
-    pub(super) fn is_fault(self) -> bool {
-        use Step::*;
-        let of_replies = matches!(self, Cut(..) | ReleaseCut(..) | CutHandOff(_));
-        let of_calls = matches!(self, Drop(..) | Crash(_));
-        let of_messages = matches!(self, LoseAsk(_) | LoseAskLater(_) | LoseGrant(_));
-        let of_time = matches!(self, ExpireEarly | TooLate(_) | Untaken(_) | Lapse(_));
-        of_replies
-            || of_calls
-            || of_messages
-            || of_time
-            || matches!(self, CutMessages(_) | GraceEndsEarly)
-    }
+    const BEGUN: Self = Self::Begin(0, 0);
+    const FAULT: Self = Self::Cut(0, 0);
 }
 
 impl Fair {

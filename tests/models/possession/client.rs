@@ -108,7 +108,7 @@ impl Possession {
                 if count == 1 && self.fenced {
                     slot.tokens = (token, BLOCK);
                 }
-                client.leave(h);
+                client.call_ends(h);
                 if count == 1 {
                     self.enters(state, (c, s));
                 }
@@ -201,7 +201,7 @@ impl Possession {
     pub(super) fn hand_off(&self, state: &mut State, (c, s): (usize, usize)) {
         let client = &mut state.clients[c];
         let Some(head) = client.head() else { return };
-        client.leave(head);
+        client.call_ends(head);
         client.wake = false;
         let slot = &mut client.slots[s];
         let long = client.handles[head].role.long;
@@ -303,7 +303,7 @@ impl Possession {
             }
             client.wake |= request.count == 1;
         }
-        client.leave(h);
+        client.call_ends(h);
     }
 
     /// What is in the sockets may still arrive.

@@ -76,8 +76,9 @@ mod server;
 mod state;
 mod steps;
 
-use stateright::{Model, Property};
+use stateright::Model;
 
+use crate::Step as _;
 use properties::{INVARIANTS, REACHED};
 use state::{Call, Client, Deadline, HANDLES, Handle, Kind, LATE, Slot, State};
 use steps::Step;
@@ -164,8 +165,7 @@ pub(crate) struct Possession {
 }
 
 impl Model for Possession {
-    type State = State;
-    type Action = Step;
+    crate::model!(met: take_counted);
 
     fn init_states(&self) -> Vec<State> {
         let handle = |role: Role| Handle { role, calls: role.calls, ..Handle::default() };
@@ -176,23 +176,6 @@ impl Model for Possession {
             ..Client::default()
         });
         vec![tidied(State { clients, faults: self.faults, ..State::default() })]
-    }
-
-    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
-        self.steps(state, steps);
-    }
-
-    fn next_state(&self, last: &State, step: Step) -> Option<State> {
-        let mut next = last.clone();
-        if step.is_fault() && !take_counted(&mut next, step) {
-            next.faults -= 1;
-        }
-        self.take(&mut next, step);
-        Some(tidied(next))
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        crate::properties(self, INVARIANTS, REACHED, self.bug.is_some())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::state::{Call, Client, HANDLES, InFlight, Kind, Reply, Request, Slot, State};
 use super::{Late, Possession, Role};
-use crate::goes_on;
+use crate::{Invariant, Reach, goes_on};
 
 pub(crate) const EXCLUSION: &str = "at most one possession has a valid hold";
 pub(crate) const THERE: &str = "a hold is valid only while the key has its possession";
@@ -18,9 +18,8 @@ pub(crate) const END: &str =
     "at rest no call waits, and no key, hold, request or confirmation is left";
 
 type Possible = fn(&Possession) -> bool;
-type Seen = fn(&Possession, &State) -> bool;
 
-pub(super) const INVARIANTS: &[(&str, Seen)] = &[
+pub(super) const INVARIANTS: &[Invariant<Possession>] = &[
     (EXCLUSION, |_, state| {
         slots(state).filter(|slot| slot.is_valid() && !slot.robbed).count() <= 1
     }),
@@ -107,7 +106,7 @@ fn finds_gone(state: &State, kind: Kind, nested: bool) -> bool {
 }
 
 /// The states without which the check would mean little, and where they can be reached.
-pub(super) const REACHED: &[(Possible, &str, Seen)] = &[
+pub(super) const REACHED: &[Reach<Possession>] = &[
     (OF_EQUAL, "a lock was handed off, and nothing is to be written", |_, state| {
         slots(state).any(|slot| slot.unclaimed && !slot.unwritten && slot.awaits.is_none())
     }),

@@ -259,16 +259,9 @@ impl Slot {
     }
 }
 
+crate::wait_queue!(Client, handles);
+
 impl Client {
-    /// The wait queue's first.
-    pub(crate) fn head(&self) -> Option<usize> {
-        self.handles.iter().position(|handle| handle.position == 1)
-    }
-
-    pub(crate) fn waiting(&self) -> u8 {
-        self.handles.iter().map(|handle| handle.position).max().unwrap_or(0)
-    }
-
     /// The head has no request under way.
     pub(crate) fn waits(&self) -> bool {
         self.head().is_some_and(|head| self.handles[head].call == Call::Waiting)
@@ -281,10 +274,8 @@ impl Client {
         self.handles[h].call = Call::Waiting;
     }
 
-    pub(crate) fn leave(&mut self, h: usize) {
-        let position = std::mem::take(&mut self.handles[h].position);
-        let behind = |handle: &&mut Handle| position > 0 && handle.position > position;
-        self.handles.iter_mut().filter(behind).for_each(|handle| handle.position -= 1);
+    pub(crate) fn call_ends(&mut self, h: usize) {
+        self.leave(h);
         self.handles[h].call = Call::None;
     }
 }

@@ -4,7 +4,7 @@ use super::state::{Call, Client, Hold, InFlight, LATE, SLOTS, Slot, State};
 use super::{Bug, Possession};
 
 /// One step: of a client, and of a possession or a handle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(crate) enum Step {
     // These happen sooner or later.
     /// The head of the wait queue asks.
@@ -48,20 +48,8 @@ pub(crate) enum Step {
 }
 
 impl crate::Step for Step {
-    fn is_certain(self) -> bool {
-        use Step::*;
-        let begun = matches!(self, Call(..) | Nest(..) | Renew(..) | ExecuteLate(..));
-        !self.is_fault() && !begun
-    }
-}
-
-impl Step {
-    pub(crate) fn is_fault(self) -> bool {
-        use Step::*;
-        let meets = matches!(self, Cut(..) | GiveUp(..) | GiveUpRenewal(..) | Rob);
-        let stops = matches!(self, Cancel(..) | Decline(..) | Crash(_));
-        meets || stops || matches!(self, AskSlowly(_) | SendSlowly(..))
-    }
+    const BEGUN: Self = Self::Call(0, 0);
+    const FAULT: Self = Self::AskSlowly(0);
 }
 
 impl Possession {

@@ -1,8 +1,8 @@
 //! How a client asks, joins, gives back and leaves.
 
 use super::state::{
-    Acquire, Call, HANDLES, InFlight, Kind, Late, Owner, READ, Reply, Request, STRAY, Says, Since,
-    State, Turn, bits,
+    Acquire, Call, InFlight, Kind, Late, Owner, READ, Reply, Request, STRAY, Says, Since, State,
+    Turn, bits,
 };
 use super::steps::Step;
 use super::{Bug, ReadWrite};
@@ -395,5 +395,3 @@ fn says(state: &mut State, c: usize) -> Says {
     let writer = client.first_writer().map_or(0, |writer| client.handles[writer].since);
     Says::Waits { since: client.handles[head].since, wants, writer }
 }
-
-const _: () = assert!(HANDLES == 2, "a bit for each of two handles");

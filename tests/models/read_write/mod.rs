@@ -45,7 +45,7 @@ mod server;
 mod state;
 mod steps;
 
-use stateright::{Model, Property};
+use stateright::Model;
 
 use properties::{INVARIANTS, REACHED};
 use state::{Call, Client, HANDLES, Handle, Kind, READ, State, Turn};
@@ -117,8 +117,7 @@ pub(crate) struct ReadWrite {
 }
 
 impl Model for ReadWrite {
-    type State = State;
-    type Action = Step;
+    crate::model!();
 
     fn init_states(&self) -> Vec<State> {
         let clients = self.plans.map(|plans| {
@@ -126,21 +125,6 @@ impl Model for ReadWrite {
             Client { up: true, handles, ..Client::default() }
         });
         vec![tidied(State { clients, faults: self.faults, ..State::default() })]
-    }
-
-    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
-        self.steps(state, steps);
-    }
-
-    fn next_state(&self, last: &State, step: Step) -> Option<State> {
-        let mut next = last.clone();
-        next.faults -= u8::from(step.is_fault());
-        self.take(&mut next, step);
-        Some(tidied(next))
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        crate::properties(self, INVARIANTS, REACHED, self.bug.is_some())
     }
 }
 

@@ -3,7 +3,7 @@
 use super::ReadWrite;
 use super::state::{Call, Client, HANDLES, Kind, READ, Reply, STRAY, State};
 use super::steps::Step;
-use crate::goes_on;
+use crate::{Invariant, Reach, goes_on};
 
 pub(crate) const READERS: &str = "no handle reads while another one writes";
 pub(crate) const WRITERS: &str = "at most one handle writes";
@@ -20,9 +20,8 @@ pub(crate) const ENTRY: &str = "an entry is that of a waiter, or is about to be 
 pub(crate) const END: &str = "at rest no client waits or holds, and no owner and no entry is there";
 
 type Possible = fn(&ReadWrite) -> bool;
-type Seen = fn(&ReadWrite, &State) -> bool;
 
-pub(super) const INVARIANTS: &[(&str, Seen)] = &[
+pub(super) const INVARIANTS: &[Invariant<ReadWrite>] = &[
     (READERS, |_, state| {
         let writes = |(c, h): (usize, usize)| state.clients[c].writes(h);
         let reads = |(c, h): (usize, usize)| state.clients[c].reads(h);
@@ -125,7 +124,7 @@ const RECURS: Possible = |model| any(model, |plan| plan == [Kind::Read, Kind::Re
 const DELAYS: Possible = |model| model.delays;
 
 /// The states without which the check would mean little, and where they can be reached.
-pub(super) const REACHED: &[(Possible, &str, Seen)] = &[
+pub(super) const REACHED: &[Reach<ReadWrite>] = &[
     (READERS_OF_TWO, "two clients read", |_, state| {
         state.clients.iter().filter(|client| client.has_guard(READ)).count() > 1
     }),

@@ -1,19 +1,13 @@
 //! What there is: the lock's hash and its queue, three clients with two handles each, and what is on its
 //! way between them.
 
-pub(crate) use crate::Since;
-
-pub(crate) const CLIENTS: usize = 3;
-pub(crate) const HANDLES: usize = 2;
+pub(crate) use crate::{CLIENTS, HANDLES, Set, Since, bit, bits};
 
 /// The owners of a client: each handle is one to write, and all of them together are one to read. Behind
 /// them the owner of a possession that has ended, whose request is executed late.
 pub(crate) const READ: usize = HANDLES;
 pub(crate) const STRAY: usize = READ + 1;
 pub(crate) const OWNERS: usize = STRAY + 1;
-
-/// Handles of all clients, one bit each.
-pub(crate) type Set = u8;
 
 /// What a call wants, what a field of the hash is for, and the mode of the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -203,14 +197,6 @@ pub(crate) struct State {
     pub(crate) silent: bool,
 }
 
-pub(crate) fn bit(c: usize, h: usize) -> Set {
-    1 << (c * HANDLES + h)
-}
-
-pub(crate) fn bits(c: usize) -> Set {
-    bit(c, 0) | bit(c, 1)
-}
-
 impl Handle {
     pub(crate) fn waits(&self) -> bool {
         self.position > 0
@@ -228,26 +214,13 @@ impl Owner {
     }
 }
 
+crate::wait_queue!(Client, handles);
+
 impl Client {
-    /// The first in the wait queue.
-    pub(crate) fn head(&self) -> Option<usize> {
-        self.handles.iter().position(|handle| handle.position == 1)
-    }
-
-    pub(crate) fn waiting(&self) -> u8 {
-        self.handles.iter().map(|handle| handle.position).max().unwrap_or(0)
-    }
-
     /// The first in the wait queue that wants to write.
     pub(crate) fn first_writer(&self) -> Option<usize> {
         let writes = |h: &usize| self.handles[*h].waits() && self.handles[*h].wants == Kind::Write;
         (0..HANDLES).filter(writes).min_by_key(|h| self.handles[*h].position)
-    }
-
-    pub(crate) fn leave(&mut self, h: usize) {
-        let position = std::mem::take(&mut self.handles[h].position);
-        let behind = |handle: &&mut Handle| position > 0 && handle.position > position;
-        self.handles.iter_mut().filter(behind).for_each(|handle| handle.position -= 1);
     }
 
     /// Whether one of the guards of that owner is there.
@@ -337,7 +310,7 @@ impl Client {
     }
 }
 
-crate::queued!(State);
+crate::queued!(State, handles: Handle);
 
 impl State {
     /// The fields of the hash.
@@ -350,18 +323,8 @@ impl State {
 
     /// Those that stand and wait, and want that.
     pub(crate) fn standing(&self, wants: Option<Kind>) -> Set {
-        let mut set = 0;
-        for (c, client) in self.clients.iter().enumerate() {
-            for (h, handle) in client.handles.iter().enumerate() {
-                if handle.stands
-                    && handle.waits()
-                    && wants.is_none_or(|wants| wants == handle.wants)
-                {
-                    set |= bit(c, h);
-                }
-            }
-        }
-        set
+        let meant = |handle: &Handle| wants.is_none_or(|wants| wants == handle.wants);
+        self.those(|handle| handle.stands && handle.waits() && meant(handle))
     }
 
     fn each_since(&mut self, each: &mut impl FnMut(&mut Since)) {
@@ -370,12 +333,7 @@ impl State {
 
     /// None passes over one that does not wait.
     pub(crate) fn forget_others(&mut self) {
-        let mut waiting = 0;
-        for (c, client) in self.clients.iter().enumerate() {
-            for (h, _) in client.handles.iter().enumerate().filter(|(_, handle)| handle.waits()) {
-                waiting |= bit(c, h);
-            }
-        }
+        let waiting = self.those(Handle::waits);
         for client in &mut self.clients {
             client.stood &= waiting;
             client.handles.iter_mut().for_each(|handle| handle.behind &= waiting);
@@ -385,10 +343,7 @@ impl State {
     fn swap(&mut self, a: usize, b: usize) {
         self.clients.swap(a, b);
         let swapped = crate::swapped(a, b);
-        let swap = |set: &mut Set| {
-            let of = |c: usize| (*set >> (c * HANDLES)) & bits(0);
-            *set = (0..CLIENTS).fold(0, |all, c| all | of(c) << (swapped(c) * HANDLES));
-        };
+        let swap = |set: &mut Set| crate::swap_bits(set, swapped);
         self.notified = self.notified.map(swapped);
         for client in &mut self.clients {
             swap(&mut client.stood);

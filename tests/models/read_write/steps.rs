@@ -5,7 +5,7 @@ use super::{Bug, ReadWrite};
 use crate::those_that;
 
 /// One step. Those of the first part happen sooner or later, those of the other parts need not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(crate) enum Step {
     /// The server executes what an owner has sent.
     Execute(usize, usize),
@@ -60,21 +60,8 @@ pub(crate) enum Step {
 }
 
 impl crate::Step for Step {
-    fn is_certain(self) -> bool {
-        use Step::*;
-        !self.is_fault() && !matches!(self, Begin(..) | Join(..) | AskEarly(_) | ExecuteLate(_))
-    }
-}
-
-impl Step {
-    pub(super) fn is_fault(self) -> bool {
-        use Step::*;
-        let of_requests = matches!(self, Cut(..) | ReleaseCut(..) | Delay(..));
-        let of_calls = matches!(self, Drop(..) | Crash(_));
-        let of_messages = matches!(self, LoseAsk(_) | LoseAskLater(_) | CutMessages(_));
-        let of_time = matches!(self, ExpireEarly(..) | GraceEndsEarly | Lapse(_));
-        of_requests || of_calls || of_messages || of_time
-    }
+    const BEGUN: Self = Self::Begin(0, 0);
+    const FAULT: Self = Self::Cut(0, 0);
 }
 
 impl ReadWrite {

@@ -27,7 +27,7 @@ mod server;
 mod state;
 mod steps;
 
-use stateright::{Model, Property};
+use stateright::Model;
 
 use client::{crash, release_pending};
 use properties::{INVARIANTS, REACHED};
@@ -66,41 +66,26 @@ struct Waiting {
 }
 
 impl Model for Waiting {
-    type State = State;
-    type Action = Step;
+    crate::model!(met: take_counted);
 
     fn init_states(&self) -> Vec<State> {
         vec![State { key: None, clients: [Client::new(true); 3], faults: self.faults }]
-    }
-
-    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
-        self.steps(state, steps);
-    }
-
-    fn next_state(&self, last: &State, step: Step) -> Option<State> {
-        let mut next = last.clone();
-        if step.is_fault() && !take_counted(&mut next, step) {
-            next.faults -= 1;
-        }
-        self.take(&mut next, step);
-        if !self.every_step {
-            self.hurry(&mut next, step);
-        }
-        tidy(&mut next);
-        Some(next)
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        crate::properties(self, INVARIANTS, REACHED, self.bug.is_some())
     }
 }
 
 impl Waiting {
     fn take(&self, next: &mut State, step: Step) {
+        self.take_alone(next, step);
+        if !self.every_step {
+            self.hurry(next, step);
+        }
+    }
+
+    fn take_alone(&self, next: &mut State, step: Step) {
         match step {
             Step::Slowly(c) => {
                 if let Some(step) = self.slow_step(c, &next.clients[c]) {
-                    self.take(next, step);
+                    self.take_alone(next, step);
                 }
                 if let Some(in_flight) = &mut next.clients[c].in_flight {
                     in_flight.slow = true;
@@ -209,7 +194,7 @@ fn take_counted(state: &mut State, step: Step) -> bool {
 
 /// Clears what makes no difference any more. And clients differ by name alone, so all orders of them
 /// are one state.
-fn tidy(state: &mut State) {
+fn tidied(mut state: State) -> State {
     for client in &mut state.clients {
         client.terms().for_each(|term| term.covered &= term.believed);
         client.to_release &= client.is_pending();
@@ -226,4 +211,5 @@ fn tidy(state: &mut State) {
             }
         }
     }
+    state
 }

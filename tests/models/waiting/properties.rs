@@ -2,7 +2,7 @@
 
 use super::Waiting;
 use super::state::{Call, Client, Health, InFlight, Missed, Reply, Request, State, Subscription};
-use crate::goes_on;
+use crate::{Invariant, Reach, goes_on};
 
 pub(super) const EXCLUSION: &str = "at most one client believes that it holds the lock";
 pub(super) const NO_ETERNAL_KEY: &str = "no key is without a TTL";
@@ -12,9 +12,8 @@ pub(super) const WOKEN: &str = "a waiter of a lock that was released is about to
 pub(super) const END: &str = "at rest no client waits, no lock is held, and no release is pending";
 
 type Possible = fn(&Waiting) -> bool;
-type Seen = fn(&Waiting, &State) -> bool;
 
-pub(super) const INVARIANTS: &[(&str, Seen)] = &[
+pub(super) const INVARIANTS: &[Invariant<Waiting>] = &[
     (EXCLUSION, |_, state| state.clients.iter().filter(|client| client.believes()).count() <= 1),
     (NO_ETERNAL_KEY, |_, state| state.key.is_none_or(|key| key.has_ttl)),
     (COUNT, |_, state| (0..state.clients.len()).all(|c| counts_agree(state, c))),
@@ -44,7 +43,7 @@ const ALWAYS: Possible = |_| true;
 const WITH_FAULTS: Possible = |model| model.faults > 0;
 
 /// The states without which the check would mean little, and where they can be reached.
-pub(super) const REACHED: &[(Possible, &str, Seen)] = &[
+pub(super) const REACHED: &[Reach<Waiting>] = &[
     (WITH_FAULTS, "an acquire whose reply was lost is sent again", |_, state| {
         all_in_flight(state).any(|(c, in_flight)| {
             let acquire = in_flight.request == Request::Acquire;

@@ -4,7 +4,7 @@ use super::state::{Call, Client, InFlight, State, Subscription};
 use super::{Bug, Waiting};
 
 /// One step. Those of the first part happen sooner or later, those of the others need not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(super) enum Step {
     /// The server executes what a client has sent last, or the acquire ahead of it.
     Execute(usize),
@@ -45,19 +45,8 @@ pub(super) enum Step {
 }
 
 impl crate::Step for Step {
-    fn is_certain(self) -> bool {
-        !self.is_fault() && !matches!(self, Self::Call(_))
-    }
-}
-
-impl Step {
-    pub(super) fn is_fault(self) -> bool {
-        use Step::*;
-        matches!(
-            self,
-            Slowly(_) | Cut(_) | GiveUp(_) | CutOwn(_) | LoseMessage(_) | Crash(_) | Cancel(_)
-        )
-    }
+    const BEGUN: Self = Self::Call(0);
+    const FAULT: Self = Self::Slowly(0);
 }
 
 impl Waiting {

@@ -174,50 +174,46 @@ pub(crate) mod trials {
     use crate::history::Count;
 
     pub(crate) fn kept_guards_are_counted_at_the_server() {
-        let mut hold = held(0, 10).renewed_by_a_watchdog();
-        hold.kept = true;
-        let mut history = history(vec![hold.clone()]);
-        for (count, wrong) in [(1, false), (2, true)] {
-            history.kept = Some(vec![seen(&hold, 100, count)]);
-            assert_eq!(check(&history).len(), usize::from(wrong));
+        let hold = Acquire { kept: true, ..held(0, 10).renewed_by_a_watchdog() };
+        let found =
+            |samples| check(&history([hold.clone()]).with(|history| history.kept = Some(samples)));
+        for (count, wrong) in [(1, 0), (2, 1)] {
+            assert_eq!(found(vec![seen(&hold, 100, count)]).len(), wrong);
         }
-        history.kept = Some(Vec::new());
-        assert_eq!(check(&history)[0].rule, "H5");
+        assert_eq!(found(Vec::new())[0].rule, "H5");
     }
 
     pub(crate) fn a_count_is_never_more_than_the_calls() {
-        let holds = vec![held(0, 10).until(30, 31), held(0, 20).until(28, 29)];
-        let (id, handle) = (holds[0].id, holds[0].handle);
-        let mut history = history(holds);
-        let count =
-            |t: u64, count| Count { id, key: KEY, handle, inv: t * MS, ret: t * MS + 1, count };
-        history.counts = vec![count(15, 1), count(25, 2)];
-        assert_eq!(once(&history), []);
-        history.counts = vec![count(30, 2)];
-        assert_eq!(once(&history)[0].rule, "H10");
+        let holds = [held(0, 10).until(30, 31), held(0, 20).until(28, 29)];
+        let found = |counts: &[(u64, u64)]| {
+            let count = |(t, count): &(u64, u64)| {
+                let Acquire { id, handle, .. } = holds[0];
+                Count { id, key: KEY, handle, inv: t * MS, ret: t * MS + 1, count: *count }
+            };
+            let counts = counts.iter().map(count).collect();
+            once(&history(holds.clone()).with(|history| history.counts = counts))
+        };
+        assert_eq!(found(&[(15, 1), (25, 2)]), []);
+        assert_eq!(found(&[(30, 2)])[0].rule, "H10");
     }
 
     pub(crate) fn a_call_for_several_counts_twice_once_its_clock_may_say_that_it_has_waited_long() {
-        let mut call = held(0, 10).until(900, 901);
-        (call.set, call.ret) = (1, 800 * MS);
-        let mut history = history(vec![call.clone()]);
-        let (two, step) = (|t: u64| seen(&call, t, 2), 10 + STEP / MS);
-        history.samples = vec![two(step - 5)];
-        assert_eq!(once(&history)[0].rule, "H10");
-        history.processes[0].jumps = vec![20 * MS];
-        assert_eq!(once(&history), []);
-        history.processes[0].jumps = vec![5 * MS];
-        assert_eq!(once(&history)[0].rule, "H10");
-        history.samples = vec![two(step + 5)];
-        assert_eq!(once(&history), []);
+        let call = Acquire { set: 1, ret: 800 * MS, ..held(0, 10).until(900, 901) };
+        let step = 10 + STEP / MS;
+        let found = |t, jump: Option<u64>| {
+            let history = history([call.clone()]).sampled([seen(&call, t, 2)]);
+            once(&jump.into_iter().fold(history, History::jumped))
+        };
+        assert_eq!(found(step - 5, None)[0].rule, "H10");
+        assert_eq!(found(step - 5, Some(20)), []);
+        assert_eq!(found(step - 5, Some(5))[0].rule, "H10");
+        assert_eq!(found(step + 5, Some(5)), []);
     }
 
     pub(crate) fn a_sample_is_never_more_than_the_calls() {
         let hold = held(0, 10).until(30, 31);
-        let mut history = history(vec![hold.clone()]);
-        history.samples = vec![seen(&hold, 20, 1)];
-        assert_eq!(once(&history), []);
-        history.samples = vec![seen(&hold, 20, 2)];
-        assert_eq!(once(&history)[0].rule, "H10");
+        let found = |count| once(&history([hold.clone()]).sampled([seen(&hold, 20, count)]));
+        assert_eq!(found(1), []);
+        assert_eq!(found(2)[0].rule, "H10");
     }
 }

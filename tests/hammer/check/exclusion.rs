@@ -77,39 +77,39 @@ pub(crate) mod trials {
             ("the same handle may nest", [held(0, 10), held(0, 20)]),
             ("a hold that was lost does not count", [held(0, 10).lost_at(40), held(1, 30)]),
         ] {
-            assert_eq!(check(&history(holds.into())), [], "{case}");
+            assert_eq!(check(&history(holds)), [], "{case}");
         }
     }
 
     pub(crate) fn two_at_once_are_an_overlap() {
-        let found = check(&history(vec![held(0, 10).until(40, 41), held(1, 39)]));
+        let found = check(&history([held(0, 10).until(40, 41), held(1, 39)]));
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].rule, found[0].from, found[0].to), ("H1", 39 * MS, 40 * MS));
     }
 
     pub(crate) fn a_short_hold_does_not_hide_a_long_one() {
-        let holds = vec![held(0, 10), held(1, 2000).until(2001, 2002), held(2, 1000)];
+        let holds = [held(0, 10), held(1, 2000).until(2001, 2002), held(2, 1000)];
         let found = check(&history(holds));
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].from, found[0].to), (1000 * MS, 1010 * MS));
     }
 
     pub(crate) fn readers_share_a_lock_and_nobody_writes_beside_them() {
-        let reads = |hold: Acquire| Acquire { reads: true, ..hold };
-        let [one, two] = [reads(held(0, 10)), reads(held(1, 20))];
-        assert_eq!(check(&history(vec![one.clone(), two.clone()])), []);
-        assert_eq!(check(&history(vec![one.clone(), two, held(2, 30)])).len(), 1);
-        assert_eq!(check(&history(vec![held(2, 5).until(30, 31), one])).len(), 1);
+        let [one, two] = [held(0, 10).reading(), held(1, 20).reading()];
+        assert_eq!(check(&history([one.clone(), two.clone()])), []);
+        assert_eq!(check(&history([one.clone(), two, held(2, 30)])).len(), 1);
+        assert_eq!(check(&history([held(2, 5).until(30, 31), one])).len(), 1);
+    }
+
+    fn overlaps<const N: usize>(calls: [Acquire; N], deleted_at: Option<u64>) -> bool {
+        let history = history(calls).fault(deleted_at.map(|t| deleted(KEY, t)));
+        !check(&history).is_empty()
     }
 
     pub(crate) fn who_has_a_lock_from_one_whose_key_was_deleted_never_had_it() {
-        let overlaps = |outcome, deleted_at: Option<u64>| {
-            let mut handed = held(1, 30).until(40, 41).told(outcome);
-            handed.last_true = 35 * MS;
-            let mut history = history(vec![held(0, 20), handed]);
-            history.faults.extend(deleted_at.map(|t| deleted(KEY, t)));
-            history.finish();
-            !check(&history).is_empty()
+        let overlaps = |outcome, deleted_at| {
+            let handed = held(1, 30).until(40, 41).told(outcome).believed_until(35);
+            overlaps([held(0, 20), handed], deleted_at)
         };
         assert!(!overlaps(Outcome::Lost, Some(10)));
         assert!(overlaps(Outcome::Lost, None), "it was told of a loss that nobody caused");
@@ -117,13 +117,9 @@ pub(crate) mod trials {
     }
 
     pub(crate) fn who_was_handed_a_lock_whose_key_had_been_deleted_never_had_it() {
-        let overlaps = |deleted_at: u64| {
-            let mut handed = held(0, 30).until(40, 41);
-            (handed.handle.1, handed.inv) = (2, 29 * MS);
-            let mut history = history(vec![held(0, 5).until(28, 29), handed, held(1, 20)]);
-            history.faults.push(deleted(KEY, deleted_at));
-            history.finish();
-            !check(&history).is_empty()
+        let overlaps = |deleted_at| {
+            let handed = held(0, 30).until(40, 41).by_handle(2);
+            overlaps([held(0, 5).until(28, 29), handed, held(1, 20)], Some(deleted_at))
         };
         assert!(!overlaps(15));
         assert!(overlaps(3), "its possession is younger");
@@ -132,14 +128,9 @@ pub(crate) mod trials {
     pub(crate) fn who_was_handed_what_a_call_that_gave_up_had_before_the_deletion_never_had_it() {
         let overlaps = |later: u64, number: u32| {
             // Of the same client, which has counted on by then; its lock is another one.
-            let mut after = held(0, later).until(later + 1, later + 2);
-            (after.key, after.owner.1) = (KEY + 1, number);
-            let mut handed = held(0, 30).until(40, 41);
-            (handed.handle.1, handed.inv, handed.owner.1) = (2, 29 * MS, 8);
-            let mut history = history(vec![after, handed, held(1, 20)]);
-            history.faults.push(deleted(KEY, 15));
-            history.finish();
-            !check(&history).is_empty()
+            let after = held(0, later).until(later + 1, later + 2).of(KEY + 1).by_owner(number);
+            let handed = held(0, 30).until(40, 41).by_handle(2).by_owner(8);
+            overlaps([after, handed, held(1, 20)], Some(15))
         };
         assert!(!overlaps(10, 9));
         assert!(overlaps(16, 9), "its possession may be younger");
@@ -148,14 +139,9 @@ pub(crate) mod trials {
     }
 
     pub(crate) fn who_was_handed_less_than_it_asked_for_may_have_it_from_before_the_deletion() {
-        let overlaps = |valid: u64, deleted_at: u64| {
-            let mut handed = held(0, 30);
-            (handed.handle.1, handed.inv, handed.owner.1) = (2, 29 * MS, 8);
-            (handed.deadline, handed.deadline_high) = (valid * MS, valid * MS);
-            let mut history = history(vec![handed, held(1, 40)]);
-            history.faults.push(deleted(KEY, deleted_at));
-            history.finish();
-            !check(&history).is_empty()
+        let overlaps = |valid, deleted_at| {
+            let handed = held(0, 30).by_handle(2).by_owner(8).valid_until(valid);
+            overlaps([handed, held(1, 40)], Some(deleted_at))
         };
         assert!(!overlaps(900, 15));
         assert!(overlaps(900, 990), "that was later");
@@ -163,9 +149,6 @@ pub(crate) mod trials {
     }
 
     pub(crate) fn who_deletes_a_key_breaks_exclusion_by_definition() {
-        let mut history = history(vec![held(0, 10), held(1, 30)]);
-        history.faults.push(deleted(KEY, 20));
-        history.finish();
-        assert_eq!(check(&history), []);
+        assert!(!overlaps([held(0, 10), held(1, 30)], Some(20)));
     }
 }

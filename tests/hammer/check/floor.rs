@@ -101,14 +101,8 @@ pub(crate) mod trials {
 
     fn enough() -> Done {
         let faults = ["a", "b", "c"].into_iter().map(|kind| (kind, (2, 1))).collect();
-        let done = Done {
-            operations: 1000,
-            of_read_write: 50,
-            of_several: 20,
-            grants: 100,
-            ..Done::default()
-        };
-        Done { renewals: 1, hand_offs: 10, faults, ..done }
+        let done = Done { operations: 1000, of_read_write: 50, of_several: 20, ..Done::default() };
+        Done { grants: 100, renewals: 1, hand_offs: 10, faults, ..done }
     }
 
     pub(crate) fn enough_is_enough() {

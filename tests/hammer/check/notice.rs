@@ -200,162 +200,123 @@ fn came_from_a_deleted_key(history: &History, hold: &Acquire) -> bool {
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{KEY, asked, deleted, freed, held, history};
+    use crate::check::sample::{KEY, asked, deleted, fault, held, history};
+
+    fn watched() -> Acquire {
+        held(0, 10).renewed_by_a_watchdog()
+    }
 
     pub(crate) fn a_late_notice_is_found_unless_the_process_stood_still() {
-        let at_the_deadline = history(vec![held(0, 10).lost_at(1011)]);
-        assert_eq!(in_time(&at_the_deadline), []);
-        assert_eq!(not_false(&at_the_deadline), []);
-        let mut history = history(vec![held(0, 10).lost_at(1100)]);
-        assert_eq!(in_time(&history)[0].rule, "H8");
-        history.processes[0].gaps = vec![(900 * MS, 1050 * MS)];
-        assert_eq!(in_time(&history), []);
+        let lost_at = |t| history([held(0, 10).lost_at(t)]);
+        assert_eq!(in_time(&lost_at(1011)), []);
+        assert_eq!(not_false(&lost_at(1011)), []);
+        assert_eq!(in_time(&lost_at(1100))[0].rule, "H8");
+        assert_eq!(in_time(&lost_at(1100).paused([(900, 1050)])), []);
     }
 
     pub(crate) fn whose_key_is_taken_away_after_a_renewal_is_told_when_that_is_known() {
-        let mut history = history(vec![held(0, 10).renewed_by_a_watchdog().lost_at(1100)]);
-        history.forced = vec![freed(KEY, 1050, 1060)];
-        assert_eq!(in_time(&history), []);
-        history.forced[0].ret = 1150 * MS;
-        assert_eq!(in_time(&history)[0].rule, "H8");
-        history.forced[0].ret = 1060 * MS;
-        history.acquires[0].watched = false;
-        assert_eq!(in_time(&history)[0].rule, "H8");
+        let found = |watched, until| {
+            let hold = Acquire { watched, ..held(0, 10).lost_at(1100) };
+            in_time(&history([hold]).freed(KEY, [(1050, until)]))
+        };
+        assert_eq!(found(true, 1060), []);
+        assert_eq!(found(true, 1150)[0].rule, "H8");
+        assert_eq!(found(false, 1060)[0].rule, "H8");
     }
 
     pub(crate) fn what_held_up_less_than_one_lease_is_no_reason_for_its_end() {
-        let mut history = history(vec![held(0, 10).renewed_by_a_watchdog().lost_at(9000)]);
+        let found =
+            |pauses: Vec<(u64, u64)>| not_false(&history([watched().lost_at(9000)]).paused(pauses));
         // Half a second in all, and never much of a lease at once.
-        let short = (1..9).map(|second| (second * 1000 * MS, (second * 1000 + 60) * MS));
-        history.processes[0].gaps = short.collect();
-        assert_eq!(not_false(&history)[0].rule, "H9");
+        let short = (1..9).map(|second| (second * 1000, second * 1000 + 60));
+        assert_eq!(found(short.collect())[0].rule, "H9");
         // Nobody has looked since, so it may have been renewed until then.
-        history.processes[0].gaps = vec![(3000 * MS, 3500 * MS)];
-        assert_eq!(not_false(&history), []);
+        assert_eq!(found(vec![(3000, 3500)]), []);
     }
 
     pub(crate) fn belief_after_the_deadline_or_a_loss_is_found() {
-        let mut late = held(0, 10);
-        late.overdue = Some(1200 * MS);
-        let mut healed = held(1, 3000).lost_at(3500);
-        healed.healed = Some(3600 * MS);
-        assert_eq!(in_time(&history(vec![late, healed])).len(), 2);
+        let late = Acquire { overdue: Some(1200 * MS), ..held(0, 10) };
+        let healed = Acquire { healed: Some(3600 * MS), ..held(1, 3000).lost_at(3500) };
+        assert_eq!(in_time(&history([late, healed])).len(), 2);
     }
 
     pub(crate) fn a_loss_before_the_deadline_needs_a_reason() {
-        let mut history = history(vec![held(0, 10).lost_at(500)]);
-        assert_eq!(not_false(&history)[0].rule, "H9");
+        let lost = || history([held(0, 10).lost_at(500)]);
+        assert_eq!(not_false(&lost())[0].rule, "H9");
         // Handed off, and never confirmed: what took it away may have come before the call.
-        let mut handed = held(0, 10).lost_at(100);
-        (handed.deadline, handed.deadline_high) = (300 * MS, 300 * MS);
-        assert_eq!(not_false(&self::history(vec![handed])), []);
-        history.faults = vec![deleted(KEY, 400)];
-        assert_eq!(not_false(&history), []);
+        assert_eq!(not_false(&history([held(0, 10).lost_at(100).valid_until(300)])), []);
+        assert_eq!(not_false(&lost().fault([deleted(KEY, 400)])), []);
     }
 
     pub(crate) fn who_joined_after_the_key_was_deleted_is_told_of_a_loss() {
-        let found = |deleted: u64| {
-            let [mut first, mut joined] = [held(0, 10), held(0, 400).lost_at(500)];
-            (first.handle.1, joined.handle.1) = (1, 2);
-            first.last_true = 300 * MS;
-            let mut history = history(vec![first, joined]);
-            history.forced = vec![freed(KEY, deleted, deleted + 1)];
-            not_false(&history).len()
+        let found = |t| {
+            let joined = held(0, 400).lost_at(500).by_handle(2);
+            let calls = [held(0, 10).believed_until(300), joined];
+            not_false(&history(calls).freed(KEY, [(t, t + 1)])).len()
         };
         assert_eq!([found(5), found(350)], [1, 0]);
     }
 
     pub(crate) fn a_release_of_a_nested_hold_may_come_when_the_outer_one_has_ended() {
-        let nested = |outer_ends: u64| {
-            let mut outer = held(0, 10);
-            (outer.lease, outer.deadline) = (40 * MS, outer_ends * MS);
-            let nested = held(0, 20).until(45, 90).told(Outcome::Lost);
-            history(vec![outer, nested])
+        let found = |outer_ends| {
+            let outer = Acquire { deadline: outer_ends * MS, ..held(0, 10).with_lease(40) };
+            not_false(&history([outer, held(0, 20).until(45, 90).told(Outcome::Lost)])).len()
         };
-        assert_eq!(not_false(&nested(50)), []);
-        assert_eq!(not_false(&nested(95)).len(), 1);
+        assert_eq!([found(50), found(95)], [0, 1]);
     }
 
     pub(crate) fn a_lock_handed_off_by_one_whose_key_was_deleted_is_lost_for_a_reason() {
         // The key of the first is deleted at 400. At 505 it hands the lock off to the second, and
         // at 510 the second to the third, which learns at 520 that there is nothing.
-        let calls = |client: [u16; 3]| {
-            let mut first = held(client[0], 10).until(505, 520);
-            first.deadline = 9_000 * MS;
-            let mut second = held(client[1], 506).until(510, 520);
-            second.inv = 450 * MS;
-            let mut third = held(client[2], 511).until(512, 520).told(Outcome::Lost);
-            third.inv = 460 * MS;
-            let mut history = history(vec![first, second, third]);
-            history.forced = vec![freed(KEY, 400, 401)];
-            history
+        let found = |first: u16, asked: [u64; 2], deleted: Option<(u64, u64)>| {
+            let first = Acquire { deadline: 9_000 * MS, ..held(first, 10).until(505, 520) };
+            let second = held(0, 506).until(510, 520).asked_at(asked[0]).by_owner(2);
+            let third = held(0, 511).until(512, 520).asked_at(asked[1]).by_owner(3);
+            let calls = [first, second, third.told(Outcome::Lost)];
+            not_false(&history(calls).freed(KEY, deleted)).len()
         };
-        assert_eq!(not_false(&calls([0, 0, 0])), []);
+        let deleted = Some((400, 401));
+        assert_eq!(found(0, [450, 460], deleted), 0);
         // Inside one client only, and only one after the other.
-        assert_eq!(not_false(&calls([1, 0, 0])).len(), 1);
-        let mut history = calls([0, 0, 0]);
-        for late in &mut history.acquires[1..] {
-            (late.inv, late.began) = (506 * MS, 506 * MS);
-        }
-        assert_eq!(not_false(&history).len(), 1);
-        let mut history = calls([0, 0, 0]);
-        history.forced.clear();
-        assert_eq!(not_false(&history).len(), 1);
+        assert_eq!([found(1, [450, 460], deleted), found(0, [506, 506], deleted)], [1, 1]);
+        assert_eq!(found(0, [450, 460], None), 1);
     }
 
     pub(crate) fn a_lock_handed_off_by_one_who_waits_for_more_is_lost_for_a_reason() {
         // The first waits for several locks, takes this one, whose key is deleted at 400, and gives it back at 505.
-        let found = |waits_for: u8, until: u64| {
+        let found = |waits_for, until| {
             let several = asked(0, 10).ended(Outcome::Busy, until);
-            let several = Acquire { set: waits_for, ..several };
-            let mut second = held(0, 506).until(510, 520).told(Outcome::Lost);
-            second.inv = 450 * MS;
-            let mut history = history(vec![several, second]);
-            history.forced = vec![freed(KEY, 400, 401)];
-            not_false(&history).len()
+            let second = held(0, 506).until(510, 520).told(Outcome::Lost).asked_at(450);
+            let calls = [Acquire { set: waits_for, ..several }, second];
+            not_false(&history(calls).freed(KEY, [(400, 401)])).len()
         };
         assert_eq!([found(0b101, 900), found(0b101, 440), found(0, 900)], [0, 1, 1]);
     }
 
     pub(crate) fn who_goes_on_believing_in_a_deleted_key_is_found() {
-        let mut hold = held(0, 10).renewed_by_a_watchdog();
-        hold.last_true = 1900 * MS;
-        let mut history = history(vec![hold]);
-        for (deleted, wrong) in [(1050, 1), (1100, 0)] {
-            history.forced = vec![freed(KEY, deleted, deleted + 1)];
-            assert_eq!(of_deletion(&history).len(), wrong, "{deleted}");
-        }
+        let history = || history([watched().believed_until(1900)]);
+        let found = |t| of_deletion(&history().freed(KEY, [(t, t + 1)])).len();
+        assert_eq!([found(1050), found(1100)], [1, 0]);
     }
 
     pub(crate) fn a_closed_client_renews_nothing() {
-        let mut history = history(vec![held(0, 10).renewed_by_a_watchdog().lost_at(1010)]);
-        for (closing, wrong) in [(1011, 1), (500, 0)] {
-            history.processes[0].clients[0].closing = closing * MS;
-            assert_eq!(not_false(&history).len(), wrong, "{closing}");
-        }
-        let mut hold = held(0, 10).renewed_by_a_watchdog();
-        hold.last_true = 1900 * MS;
-        history = self::history(vec![hold]);
-        history.forced = vec![freed(KEY, 1050, 1051)];
-        for (closing, wrong) in [(1901, 1), (1000, 0)] {
-            history.processes[0].clients[0].closing = closing * MS;
-            assert_eq!(of_deletion(&history).len(), wrong, "{closing}");
-        }
+        let lost = || history([watched().lost_at(1010)]);
+        let found = |closing| not_false(&lost().closed_at(closing, closing)).len();
+        assert_eq!([found(1011), found(500)], [1, 0]);
+        let deleted = || history([watched().believed_until(1900)]).freed(KEY, [(1050, 1051)]);
+        let found = |closing| of_deletion(&deleted().closed_at(closing, closing)).len();
+        assert_eq!([found(1901), found(1000)], [1, 0]);
     }
 
     pub(crate) fn a_watchdog_that_gives_up_early_is_found() {
-        let hold = || held(0, 10).renewed_by_a_watchdog().lost_at(1010);
-        let mut history = history(vec![hold()]);
-        assert_eq!(not_false(&history)[0].rule, "H9");
-        history.processes[0].gaps = vec![(100 * MS, 600 * MS)];
-        assert_eq!(not_false(&history), []);
+        let lost = || history([watched().lost_at(1010)]);
+        assert_eq!(not_false(&lost())[0].rule, "H9");
+        assert_eq!(not_false(&lost().paused([(100, 600)])), []);
         // Of a request that is held up, and of one that was for too short a time.
-        for (arrives, wrong) in [(900, 0), (300, 1)] {
-            let mut history = self::history(vec![hold()]);
-            let (t0, t1, settle) = (150 * MS, 200 * MS, Some(1_700 * MS));
-            let late = Some(arrives * MS);
-            history.faults = vec![Fault { t0, t1, settle, late, ..Fault::default() }];
-            assert_eq!(not_false(&history).len(), wrong, "{arrives}");
-        }
+        let found = |arrives| {
+            let (settle, late) = (Some(1_700 * MS), Some(arrives * MS));
+            not_false(&lost().fault([Fault { settle, late, ..fault(150, 200) }])).len()
+        };
+        assert_eq!([found(900), found(300)], [0, 1]);
     }
 }

@@ -145,28 +145,30 @@ fn of_key(
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{asked, deleted, held, history};
-    use crate::history::Reach;
+    use crate::check::sample::{asked, deleted, fault, held, history};
+    use crate::history::{Reach, Release};
     use crate::nemesis::RESET;
 
     const FAIR: u16 = 1;
+    const SHARED: u16 = 3;
+
+    fn found_in(history: &History) -> Vec<Violation> {
+        check(history, &Calm::default())
+    }
+
+    fn waited(who: u16, asked: u64, granted: u64) -> Acquire {
+        held(who, granted).asked_at(asked).of(FAIR)
+    }
 
     /// Process 0 calls at zero and has the lock from 1000 on, and loses connections, which are not made again for so
     /// long; process 1 calls and has the lock then.
     fn found(resets: &[(u64, u64)], called: u64, had: u64) -> Vec<Violation> {
-        let of = |who: u16, inv: u64, from: u64| {
-            let mut call = held(who, from).until(from + 10, from + 11);
-            (call.key, call.inv) = (FAIR, inv * MS);
-            call
-        };
-        let mut history = history(vec![of(0, 0, 1_000), of(1, called, had)]);
+        let calls = [(0, 0, 1_000), (1, called, had)];
+        let calls = calls.map(|(who, asked, t)| waited(who, asked, t).until(t + 10, t + 11));
         let (kind, reach) = (RESET, Reach::Process(0));
-        let broke = |(t, pause): &(u64, u64)| {
-            let (t, pause) = (t * MS, pause * MS);
-            Fault { kind, reach, t0: t, t1: t, pause, ..Fault::default() }
-        };
-        history.faults.extend(resets.iter().map(broke));
-        check(&history, &Calm::default())
+        let broke =
+            |(t, pause): &(u64, u64)| Fault { kind, reach, pause: pause * MS, ..fault(*t, *t) };
+        found_in(&history(calls).fault(resets.iter().map(broke)))
     }
 
     pub(crate) fn who_lost_a_connection_has_its_entry_again_a_while_after_that() {
@@ -185,46 +187,33 @@ pub(crate) mod trials {
 
     pub(crate) fn who_lost_it_before_it_heard_of_it_was_not_passed() {
         let found = |(how, outcome), deleted_at: Option<u64>| {
-            let mut earlier = held(0, 1_000).until(1_010, 1_011).told(outcome);
-            earlier.release.as_mut().expect("a release").how = how;
-            let mut later = held(1, 900).until(910, 911);
-            (earlier.key, earlier.inv, later.key, later.inv) = (FAIR, 0, FAIR, 500 * MS);
-            let mut history = history(vec![earlier, later]);
-            history.faults.extend(deleted_at.map(|t| deleted(FAIR, t)));
-            check(&history, &Calm::default()).len()
+            let release = Release { how, inv: 1_010 * MS, ret: 1_011 * MS, outcome };
+            let earlier = Acquire { release: Some(release), ..waited(0, 0, 1_000) };
+            let calls = [earlier, waited(1, 500, 900).until(910, 911)];
+            found_in(&history(calls).fault(deleted_at.map(|t| deleted(FAIR, t)))).len()
         };
         let [lost, done] = [Outcome::Lost, Outcome::Done].map(|outcome| (How::Unlock, outcome));
-        let dropped = (How::Drop, Outcome::Open);
-        assert_eq!([lost, dropped].map(|release| found(release, Some(800))), [0, 0]);
-        assert_eq!(
-            [lost, dropped].map(|release| found(release, None)),
-            [1, 1],
-            "its key was there"
-        );
+        for release in [lost, (How::Drop, Outcome::Open)] {
+            assert_eq!(found(release, Some(800)), 0);
+            assert_eq!(found(release, None), 1, "its key was there");
+        }
         assert_eq!(found(done, Some(800)), 1, "it had the lock");
     }
 
     pub(crate) fn who_closes_gives_its_entry_up() {
-        let found = |closing: u64| {
-            let [mut earlier, mut later] = [held(0, 1_000), held(1, 900).until(910, 911)];
-            (earlier.key, earlier.inv, later.key, later.inv) = (FAIR, 0, FAIR, 500 * MS);
-            let mut history = history(vec![earlier, later]);
-            history.processes[0].clients[0].closing = closing * MS;
-            check(&history, &Calm::default()).len()
+        let found = |closing| {
+            let calls = [waited(0, 0, 1_000), waited(1, 500, 900).until(910, 911)];
+            found_in(&history(calls).closed_at(closing, closing)).len()
         };
         assert_eq!([found(800), found(1_200)], [0, 1]);
     }
 
     pub(crate) fn who_waits_behind_a_hold_that_was_taken_away_comes_when_its_client_hears() {
         // A hold of that process until then, and when its key was taken away.
-        let found = |who: u16, until: u64, taken_away: Option<u64>| {
-            let mut calls = [held(0, 1_000), held(1, 900), held(who, 200).until(until, until)];
-            for (call, (handle, inv)) in calls.iter_mut().zip([(1, 10), (1, 700), (2, 0)]) {
-                (call.key, call.inv, call.handle.1) = (FAIR, inv * MS, handle);
-            }
-            let mut history = history(calls.into());
-            history.faults.extend(taken_away.map(|t| deleted(FAIR, t)));
-            check(&history, &Calm::default()).len()
+        let found = |who, until, taken_away: Option<u64>| {
+            let hold = waited(who, 0, 200).until(until, until).by_handle(2);
+            let history = history([waited(0, 10, 1_000), waited(1, 700, 900), hold]);
+            found_in(&history.fault(taken_away.map(|t| deleted(FAIR, t)))).len()
         };
         assert_eq!([found(0, 550, None), found(0, 550, Some(300))], [1, 0]);
         assert_eq!(found(0, 550, Some(600)), 1, "it was over by then");
@@ -233,65 +222,43 @@ pub(crate) mod trials {
     }
 
     pub(crate) fn who_waited_for_its_own_handle_came_when_that_gave_up() {
-        let found = |gave_up: u64, called: u64| {
-            let mut calls = [held(0, 1_000), held(1, 900), asked(0, 0)];
-            calls[2] = calls[2].clone().ended(Outcome::Cancelled, gave_up);
-            for (call, inv) in calls.iter_mut().zip([1, called, 0]) {
-                (call.key, call.inv) = (FAIR, inv * MS);
-            }
-            check(&history(calls.into()), &Calm::default())
+        let found = |called| {
+            let gave_up = asked(0, 0).ended(Outcome::Cancelled, 400).of(FAIR);
+            found_in(&history([waited(0, 1, 1_000), waited(1, called, 900), gave_up])).len()
         };
-        assert_eq!(found(400, 500), []);
-        assert_eq!(found(400, 700).len(), 1);
-    }
-
-    /// Process 0 waits to read or write from zero on until it has it at 1000 or gives up; process 1 calls at
-    /// 500 and has it at 700.
-    fn found_shared(first: bool, gives_up: bool, second: bool) -> Vec<Violation> {
-        let [mut earlier, mut later] = [held(0, 1_000), held(1, 700).until(710, 711)];
-        if gives_up {
-            earlier = asked(0, 0).ended(Outcome::Busy, 1_000);
-        }
-        (earlier.inv, later.inv) = (0, 500 * MS);
-        (earlier.reads, later.reads) = (first, second);
-        (earlier.key, later.key) = (FAIR + 2, FAIR + 2);
-        check(&history(vec![earlier, later]), &Calm::default())
+        assert_eq!([found(500), found(700)], [0, 1]);
     }
 
     pub(crate) fn nobody_passes_a_writer_and_readers_pass_each_other() {
-        for gives_up in [false, true] {
-            assert_eq!(found_shared(true, gives_up, true), []);
-            for (first, second) in [(true, false), (false, true), (false, false)] {
-                let found = found_shared(first, gives_up, second);
-                assert_eq!(found.len(), 1, "{first} {second}: {found:?}");
-                assert_eq!(found[0].rule, "H16");
+        // Process 0 waits from zero on until it has it at 1000 or gives up; process 1 calls at 500 and has it at 700.
+        let earlier = [held(0, 1_000).asked_at(0), asked(0, 0).ended(Outcome::Busy, 1_000)];
+        let later = held(1, 700).asked_at(500).until(710, 711);
+        for earlier in earlier {
+            for (first, second) in [(true, true), (true, false), (false, true), (false, false)] {
+                let calls = [(first, earlier.clone()), (second, later.clone())];
+                let calls = calls.map(|(reads, call)| Acquire { reads, ..call.of(SHARED) });
+                let found = found_in(&history(calls));
+                assert_eq!(found.len(), usize::from(!(first && second)), "{found:?}");
+                assert!(found.iter().all(|violation| violation.rule == "H16"), "{found:?}");
             }
         }
     }
 
     pub(crate) fn a_writer_behind_its_own_readers_has_its_entry_a_while_after_them() {
-        let found = |reader_had_it: u64| {
-            let mut earlier = held(0, 1_000);
-            let mut reader = held(0, reader_had_it).until(reader_had_it + 5, reader_had_it + 6);
-            let mut later = held(1, 700).until(710, 711);
-            (earlier.inv, reader.inv, later.inv) = (MS, 0, 500 * MS);
-            (reader.reads, later.reads) = (true, true);
-            let mut calls = vec![earlier, reader, later];
-            for (call, handle) in calls.iter_mut().zip(1..) {
-                (call.key, call.handle.1) = (FAIR + 2, handle);
-            }
-            check(&history(calls), &Calm::default()).len()
+        let found = |reader_had_it| {
+            let reader = held(0, reader_had_it).asked_at(0).reading();
+            let reader = reader.until(reader_had_it + 5, reader_had_it + 6).by_handle(2);
+            let later = held(1, 700).asked_at(500).until(710, 711).reading();
+            let calls = [held(0, 1_000).asked_at(1), reader, later];
+            found_in(&history(calls.map(|call| call.of(SHARED)))).len()
         };
         assert_eq!([found(680), found(600)], [0, 1]);
     }
 
     pub(crate) fn who_came_first_has_it_first() {
         assert_eq!(found(&[], 500, 1_100), []);
-        assert_eq!(
-            found(&[], 100, 900),
-            [],
-            "they came at the same time, for all that is promised"
-        );
+        let apart = "they came at the same time, for all that is promised";
+        assert_eq!(found(&[], 100, 900), [], "{apart}");
         let found = found(&[], 500, 900);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].rule, "H15");

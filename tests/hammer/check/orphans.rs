@@ -160,73 +160,60 @@ fn nothing_after_close(history: &History) -> HashMap<(u128, u16), u64> {
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{asked, held, history, seen};
+    use crate::check::sample::{asked, fault, held, history, seen};
     use crate::history::Reach;
 
-    /// How many holds the client may have that was seen.
-    fn possibly(history: &History) -> u64 {
-        Possible::new(history).holds(&history.samples[0])
+    /// How much is found if the server has that call's hold then.
+    fn found_in(history: History, of: &Acquire, t: u64) -> usize {
+        let found = check(&history.sampled([seen(of, t, 1)]));
+        assert!(found.iter().all(|violation| violation.rule == "H11"), "{found:?}");
+        found.len()
     }
 
-    fn found(acquire: &Acquire, t: u64) -> Vec<Violation> {
-        let mut history = history(vec![acquire.clone()]);
-        history.samples = vec![seen(acquire, t, 1)];
-        check(&history)
+    fn found<const N: usize>(of: &Acquire, times: [u64; N]) -> [usize; N] {
+        times.map(|t| found_in(history([of.clone()]), of, t))
+    }
+
+    fn dropped() -> Acquire {
+        asked(0, 10).ended(Outcome::Cancelled, 20)
+    }
+
+    fn reverts(t0: u64, t1: u64) -> [Fault; 1] {
+        [Fault { reverts: true, ..fault(t0, t1) }]
     }
 
     pub(crate) fn a_lock_after_its_release_is_an_orphan() {
-        let released = held(0, 10).until(20, 30);
-        assert_eq!(found(&released, 25), []);
-        assert_eq!(found(&released, 31)[0].rule, "H11");
+        assert_eq!(found(&held(0, 10).until(20, 30), [25, 31]), [0, 1]);
     }
 
     pub(crate) fn a_dropped_call_is_undone_promptly() {
-        let dropped = asked(0, 10).ended(Outcome::Cancelled, 20);
-        assert_eq!(found(&dropped, 600), []);
-        assert_eq!(found(&dropped, 1100).len(), 1);
+        assert_eq!(found(&dropped(), [600, 1100]), [0, 1]);
     }
 
     pub(crate) fn who_has_a_clock_that_jumped_leaves_it_to_the_lease() {
-        let found = |t| {
-            let dropped = asked(0, 10).ended(Outcome::Cancelled, 20);
-            let mut history = history(vec![dropped.clone()]);
-            history.processes[0].jumps = vec![30 * MS];
-            history.samples = vec![seen(&dropped, t, 1)];
-            check(&history).len()
-        };
+        let found = |t| found_in(history([dropped()]).jumped(30), &dropped(), t);
         assert_eq!([found(1100), found(1630)], [0, 1]);
     }
 
     pub(crate) fn who_gave_up_just_as_a_release_granted_it_the_lock_gives_it_back_promptly() {
         let gave_up = asked(0, 10).ended(Outcome::NotExecuted, 20);
-        let found = |owner: u32, t| {
-            let mut history = history(vec![gave_up.clone()]);
-            let sample = seen(&gave_up, t, 1);
-            history.samples = vec![Sample { owner: (sample.owner.0, owner), ..sample }];
-            check(&history).len()
-        };
+        let found =
+            |number, t| found_in(history([gave_up.clone()]), &gave_up.clone().by_owner(number), t);
         assert_eq!([found(GRANTED + 1, 600), found(GRANTED + 1, 1100), found(1, 600)], [0, 1, 1]);
     }
 
     pub(crate) fn a_loss_whose_release_is_unknown_is_undone_promptly() {
         let lost = |outcome| held(0, 10).until(20, 30).told(outcome);
-        assert_eq!(found(&lost(Outcome::LostUnknown), 600), []);
-        assert_eq!(found(&lost(Outcome::LostUnknown), 1100).len(), 1);
-        assert_eq!(found(&lost(Outcome::Lost), 600).len(), 1);
+        assert_eq!(found(&lost(Outcome::LostUnknown), [600, 1100]), [0, 1]);
+        assert_eq!(found(&lost(Outcome::Lost), [600]), [1]);
     }
 
     pub(crate) fn what_a_server_forgot_of_a_release_is_released_again_promptly() {
         let hold = held(0, 10).until(90, 100);
-        let found = |from: u64, t, closed| {
-            let mut history = history(vec![hold.clone()]);
-            let (t0, t1) = (from * MS, 110 * MS);
-            history.faults = vec![Fault { t0, t1, reverts: true, ..Fault::default() }];
-            if closed {
-                let client = &mut history.processes[0].clients[0];
-                (client.closing, client.closed) = (105 * MS, 106 * MS);
-            }
-            history.samples = vec![seen(&hold, t, 1)];
-            possibly(&history)
+        let found = |from, t, closed| {
+            let history = history([hold.clone()]).fault(reverts(from, 110));
+            let history = if closed { history.closed_at(105, 106) } else { history };
+            Possible::new(&history).holds(&seen(&hold, t, 1))
         };
         assert_eq!([found(95, 700, false), found(95, 720, false)], [1, 0]);
         assert_eq!(found(101, 700, false), 0, "it had been written");
@@ -234,74 +221,48 @@ pub(crate) mod trials {
     }
 
     pub(crate) fn a_killed_process_blocks_for_its_lease() {
-        let hold = held(0, 10);
-        let mut history = history(vec![hold.clone()]);
-        history.processes[0].killed = Some(500 * MS);
-        for (t, orphans) in [(1400, 0), (2600, 1)] {
-            history.samples = vec![seen(&hold, t, 1)];
-            assert_eq!(check(&history).len(), orphans);
-        }
+        let found = |t| found_in(history([held(0, 10)]).killed(500), &held(0, 10), t);
+        assert_eq!([found(1400), found(2600)], [0, 1]);
     }
 
     pub(crate) fn a_release_grants_to_the_dead_while_they_have_an_entry() {
-        let hold = held(0, 10);
-        let mut history = history(vec![hold.clone()]);
-        history.processes[0].killed = Some(500 * MS);
-        let granted = |t| Sample { owner: (hold.owner.0, GRANTED + 7), ..seen(&hold, t, 1) };
-        for (sample, orphans) in
-            [(granted(9_000), 0), (granted(11_600), 1), (seen(&hold, 9_000, 1), 1)]
-        {
-            history.samples = vec![sample];
-            assert_eq!(check(&history).len(), orphans);
-        }
+        let found = |number, t| {
+            found_in(history([held(0, 10)]).killed(500), &held(0, 10).by_owner(number), t)
+        };
+        let granted = GRANTED + 7;
+        assert_eq!([found(granted, 9_000), found(granted, 11_600), found(1, 9_000)], [0, 1, 1]);
     }
 
     pub(crate) fn nothing_is_left_and_nothing_is_eternal() {
         let hold = held(0, 10);
-        let mut history = history(vec![hold.clone()]);
-        history.left_over = vec![seen(&hold, 9000, 1)];
-        assert_eq!(check(&history).len(), 1);
-        history.left_over.clear();
-        history.samples = vec![Sample { pttl: -1, ..seen(&hold, 20, 1) }];
-        assert_eq!(check(&history).len(), 1);
+        let left_over = vec![seen(&hold, 9000, 1)];
+        let left = history([hold.clone()]).with(|history| history.left_over = left_over);
+        assert_eq!(check(&left).len(), 1);
+        let eternal = Sample { pttl: -1, ..seen(&hold, 20, 1) };
+        assert_eq!(check(&history([hold]).sampled([eternal])).len(), 1);
     }
 
     pub(crate) fn a_closed_client_has_nothing() {
-        let found = |acquire: &Acquire, t| {
-            let mut history = history(vec![acquire.clone()]);
-            let client = &mut history.processes[0].clients[0];
-            (client.closing, client.closed) = (100 * MS, 120 * MS);
-            history.samples = vec![seen(acquire, t, 1)];
-            check(&history).len()
-        };
-        let dropped = asked(0, 10).ended(Outcome::Cancelled, 20);
-        assert_eq!((found(&dropped, 119), found(&dropped, 121)), (0, 1));
+        let closed = |call: &Acquire| history([call.clone()]).closed_at(100, 120);
+        let found =
+            |call: &Acquire, times: [u64; 2]| times.map(|t| found_in(closed(call), call, t));
+        assert_eq!(found(&dropped(), [119, 121]), [0, 1]);
         // A server forgot of its release, and nobody was left to say it again.
-        let mut forgotten = history(vec![dropped.clone()]);
-        let client = &mut forgotten.processes[0].clients[0];
-        (client.closing, client.closed) = (100 * MS, 120 * MS);
-        forgotten.samples = vec![seen(&dropped, 121, 1)];
-        let forgot = |t0, t1| vec![Fault { t0, t1, reverts: true, ..Fault::default() }];
-        forgotten.faults = forgot(110 * MS, 115 * MS);
-        assert_eq!(check(&forgotten), []);
-        forgotten.faults = forgot(121 * MS, 125 * MS);
-        assert_eq!(check(&forgotten).len(), 1);
+        let forgot = |t0, t1| found_in(closed(&dropped()).fault(reverts(t0, t1)), &dropped(), 121);
+        assert_eq!([forgot(110, 115), forgot(121, 125)], [0, 1]);
         // It was under way when the client was closed.
-        let cut_off = asked(0, 10).ended(Outcome::Cancelled, 90);
-        assert_eq!((found(&cut_off, 121), found(&cut_off, 1200)), (0, 1));
+        assert_eq!(found(&asked(0, 10).ended(Outcome::Cancelled, 90), [121, 1200]), [0, 1]);
         // A guard outlives it.
-        assert_eq!((found(&held(0, 10), 121), found(&held(0, 10).until(300, 310), 311)), (0, 1));
+        let outlives = found_in(closed(&held(0, 10)), &held(0, 10), 121);
+        assert_eq!((outlives, found(&held(0, 10).until(300, 310), [309, 311])), (0, [0, 1]));
     }
 
     pub(crate) fn what_arrives_after_its_process_died_blocks_for_its_lease() {
-        let call = asked(0, 10);
-        let mut history = history(vec![call.clone()]);
-        history.processes[0].killed = Some(500 * MS);
-        history.samples = vec![seen(&call, 4400, 1)];
-        assert_eq!(check(&history).len(), 1);
-        let (t0, t1, settle) = (400 * MS, 410 * MS, Some(0));
-        let (reach, late) = (Reach::Process(0), Some(3500 * MS));
-        history.faults = vec![Fault { t0, t1, settle, reach, late, ..Fault::default() }];
-        assert_eq!(check(&history), []);
+        let found = |late: Option<u64>| {
+            let (settle, reach, late) = (Some(0), Reach::Process(0), late.map(|t| t * MS));
+            let held_up = late.map(|_| Fault { settle, reach, late, ..fault(400, 410) });
+            found_in(history([asked(0, 10)]).killed(500).fault(held_up), &asked(0, 10), 4400)
+        };
+        assert_eq!([found(None), found(Some(3500))], [1, 0]);
     }
 }

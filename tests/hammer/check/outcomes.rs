@@ -133,72 +133,67 @@ pub(crate) mod trials {
 
     pub(crate) fn a_release_of_a_lost_hold_says_so() {
         let lost = || held(0, 10).lost_at(500).until(600, 601);
-        assert_eq!(check(&history(vec![lost()]))[0].rule, "H12");
-        assert_eq!(check(&history(vec![lost().told(Outcome::Lost)])), []);
+        assert_eq!(check(&history([lost()]))[0].rule, "H12");
+        assert_eq!(check(&history([lost().told(Outcome::Lost)])), []);
     }
 
     /// What the server has carried out, for that owner.
-    fn hearing(calls: Vec<Acquire>, owner: Owner, commands: &[(u64, What)]) -> History {
-        let mut history = history(calls);
+    fn hearing(calls: &[Acquire], owner: Owner, commands: &[(u64, What)]) -> History {
         let command = |(t, what): &(u64, What)| Command { t: *t, key: KEY, owner, what: *what };
         let commands = commands.iter().map(command).collect();
-        history.heard = vec![Heard { from: 0, to: 5000 * MS, commands }];
-        history
+        let heard = vec![Heard { from: 0, to: 5000 * MS, commands }];
+        history(calls).with(|history| history.heard = heard)
+    }
+
+    /// How much is found if it has, for the owner of the last of these.
+    fn found(calls: &[Acquire], commands: &[(u64, What)]) -> usize {
+        let owner = calls.last().expect("a call").owner;
+        check(&hearing(calls, owner, commands)).len()
     }
 
     fn wrote(t: u64) -> [(u64, What); 2] {
         [(t * MS, What::Asked), (t * MS, What::Wrote)]
     }
 
-    fn heard(call: &Acquire, times: &[u64]) -> usize {
-        let commands: Vec<_> = times.iter().flat_map(|t| wrote(*t)).collect();
-        check(&hearing(vec![call.clone()], call.owner, &commands)).len()
+    fn refused() -> Acquire {
+        asked(0, 50).ended(Outcome::NotExecuted, 1050).with_lease(2_000)
     }
 
     pub(crate) fn what_was_granted_was_asked_for() {
-        let mut hold = held(0, 60).until(70, 80);
-        hold.inv = 50 * MS;
-        assert_eq!((heard(&hold, &[75]), heard(&hold, &[40])), (0, 1));
+        let found = |t| found(&[held(0, 60).until(70, 80).asked_at(50)], &wrote(t));
+        assert_eq!([found(75), found(40)], [0, 1]);
     }
 
     pub(crate) fn what_was_not_executed_left_nothing() {
-        let mut refused = asked(0, 50).ended(Outcome::NotExecuted, 1050);
-        refused.lease = 2_000 * MS;
-        assert_eq!((heard(&refused, &[40, 1100]), heard(&refused, &[60])), (0, 1));
+        let others = [wrote(40), wrote(1100)].concat();
+        assert_eq!([found(&[refused()], &others), found(&[refused()], &wrote(60))], [0, 1]);
         // One that was dropped before may have been on its way.
         for (ended, wrong) in [(Outcome::Cancelled, 0), (Outcome::NotExecuted, 1)] {
-            let before = asked(0, 10).ended(ended, 20);
-            let mut history = hearing(vec![before, refused.clone()], refused.owner, &wrote(60));
-            assert_eq!(check(&history).len(), wrong, "{ended:?}");
+            let found = |lease, commands: &[(u64, What)]| {
+                let before = asked(0, 10).ended(ended, 20);
+                found(&[before, refused().with_lease(lease)], commands)
+            };
+            assert_eq!(found(2_000, &wrote(60)), wrong, "{ended:?}");
             // Its lease may end before that, and the call may undo it.
-            history.acquires[1].lease = 900 * MS;
-            assert_eq!(check(&history), []);
-            history.acquires[1].lease = 2_000 * MS;
-            assert_eq!(check(&history).len(), wrong, "{ended:?}");
-            let last = history.heard[0].commands[1];
-            history.heard[0].commands.push(Command { what: What::GivenBack, ..last });
-            assert_eq!(check(&history), []);
+            assert_eq!(found(900, &wrote(60)), 0);
+            let [asked, wrote] = wrote(60);
+            assert_eq!(found(2_000, &[asked, wrote, (wrote.0, What::GivenBack)]), 0);
         }
     }
 
     pub(crate) fn what_redis_grants_by_itself_to_a_client_that_closes_is_nobodys() {
         let refused = asked(0, 50).ended(Outcome::NotExecuted, 60);
-        let found = |number: u32, closing: u64| {
+        let found = |number, closing| {
             let owner = (refused.owner.0, number);
-            let mut history = hearing(vec![refused.clone()], owner, &wrote(55));
-            history.processes[0].clients[0].closing = closing * MS;
-            check(&history).len()
+            let history = hearing(&[refused.clone()], owner, &wrote(55));
+            check(&history.closed_at(closing, closing)).len()
         };
         assert_eq!([found(GRANTED + 1, 58), found(GRANTED + 1, 70), found(1, 58)], [0, 1, 1]);
     }
 
     pub(crate) fn what_a_call_gave_back_in_the_moment_of_its_end_is_undone() {
-        let mut refused = asked(0, 50).ended(Outcome::NotExecuted, 1050);
-        refused.lease = 2_000 * MS;
-        let found = |commands: &[(u64, What)]| {
-            check(&hearing(vec![refused.clone()], refused.owner, commands)).len()
-        };
-        let ([asked, wrote], end) = (wrote(60), refused.ret);
+        let found = |commands: &[(u64, What)]| found(&[refused()], commands);
+        let ([asked, wrote], end) = (wrote(60), refused().ret);
         let given_back = |t| [asked, wrote, (t, What::GivenBack)];
         assert_eq!([found(&given_back(end)), found(&given_back(end + 1))], [0, 1]);
         // What was granted in that moment is there.

@@ -202,14 +202,14 @@ impl Calls<'_> {
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{asked, freed, held, history};
+    use crate::check::sample::{asked, fault, held, history};
 
     const NAME: u16 = 7;
 
     /// A call of that process, with that token.
     fn of(call: Acquire, reads: bool, token: u64) -> Acquire {
-        let owner = (call.owner.0, call.id.1 + 1);
-        Acquire { key: NAME, reads, owner, token: Some(token), ..call }
+        let number = call.id.1 + 1;
+        Acquire { reads, ..call.of(NAME).by_owner(number).with_token(token) }
     }
 
     fn wrote(who: u16, from: u64, token: u64) -> Acquire {
@@ -217,57 +217,42 @@ pub(crate) mod trials {
     }
 
     fn read(who: u16, from: u64, token: u64) -> Acquire {
-        of(held(who, from).until(from + 5, from + 6), true, token)
+        Acquire { reads: true, ..wrote(who, from, token) }
     }
 
-    fn found(calls: &[Acquire], change: impl FnOnce(&mut History)) -> usize {
-        let mut history = history(calls.to_vec());
-        change(&mut history);
-        history.finish();
-        check(&history).len()
+    fn found<const N: usize>(calls: [Acquire; N]) -> usize {
+        check(&history(calls)).len()
     }
 
     pub(crate) fn a_reader_has_the_token_of_the_last_writer() {
-        let with = |token| {
-            let calls = [wrote(0, 10, 5), wrote(1, 30, 9), read(2, 50, token), wrote(0, 70, 12)];
-            found(&calls, |_| {})
-        };
+        let with =
+            |token| found([wrote(0, 10, 5), wrote(1, 30, 9), read(2, 50, token), wrote(0, 70, 12)]);
         assert_eq!([9, 5, 0, 10, 12].map(with), [0, 1, 1, 1, 1]);
         // Both came at the same time.
-        for token in [0, 5] {
-            assert_eq!(found(&[wrote(0, 10, 5), read(1, 10, token)], |_| {}), 0);
-        }
+        assert_eq!([0, 5].map(|token| found([wrote(0, 10, 5), read(1, 10, token)])), [0, 0]);
     }
 
     pub(crate) fn without_a_writer_there_is_no_token() {
-        assert_eq!(found(&[read(0, 10, 0), wrote(1, 30, 5)], |_| {}), 0);
-        assert_eq!(found(&[read(0, 10, 4), wrote(1, 30, 5)], |_| {}), 1);
-        assert_eq!(found(&[read(0, 10, 6), wrote(1, 30, 5)], |_| {}), 2);
+        let with = |token| found([read(0, 10, token), wrote(1, 30, 5)]);
+        assert_eq!([0, 4, 6].map(with), [0, 1, 2]);
     }
 
     pub(crate) fn what_a_client_has_drawn_in_vain_stays_where_it_could_not_say_so() {
-        let after = |outcome: Option<Outcome>| {
-            let writer = wrote(0, 10, 5);
-            let writer = match outcome {
-                Some(outcome) => writer.told(outcome),
-                None => Acquire { release: None, ..writer },
-            };
-            found(&[writer, read(1, 50, 8)], |_| {})
-        };
+        let after = |writer| found([writer, read(1, 50, 8)]);
+        let told = |outcome| wrote(0, 10, 5).told(outcome);
         for outcome in [Outcome::Done, Outcome::Cancelled] {
-            assert_eq!(after(Some(outcome)), 1, "{outcome:?}: the server hears of it");
+            assert_eq!(after(told(outcome)), 1, "{outcome:?}: the server hears of it");
         }
-        for outcome in [Some(Outcome::Lost), Some(Outcome::Unknown), None] {
-            assert_eq!(after(outcome), 0, "{outcome:?}");
+        for outcome in [Outcome::Lost, Outcome::Unknown] {
+            assert_eq!(after(told(outcome)), 0, "{outcome:?}");
         }
-        let mut writer = wrote(0, 10, 5).told(Outcome::Cancelled);
-        (writer.deadline, writer.deadline_high) = (30 * MS, 30 * MS);
+        assert_eq!(after(Acquire { release: None, ..wrote(0, 10, 5) }), 0);
         for (watched, wrong) in [(false, 0), (true, 1)] {
-            let writer = Acquire { watched, ..writer.clone() };
-            assert_eq!(found(&[writer, read(1, 50, 8)], |_| {}), wrong, "its lease has ended");
+            let writer = Acquire { watched, ..told(Outcome::Cancelled).valid_until(30) };
+            assert_eq!(after(writer), wrong, "its lease has ended");
         }
         let dropped = |ended, inv| of(asked(2, inv).ended(ended, inv + 3), false, 0);
-        let with = |call| found(&[wrote(0, 10, 5), call, read(1, 50, 8)], |_| {});
+        let with = |call| found([wrote(0, 10, 5), call, read(1, 50, 8)]);
         assert_eq!(with(dropped(Outcome::Cancelled, 30)), 0);
         // It may have been undone.
         assert_eq!(with(dropped(Outcome::NotExecuted, 30)), 0);
@@ -276,15 +261,14 @@ pub(crate) mod trials {
     }
 
     pub(crate) fn who_gave_up_has_drawn_nothing_if_the_server_wrote_nothing() {
-        let with = |who: u16, token: u64, written: Option<(u64, What)>| {
-            let gave_up = asked(who, 8).ended(Outcome::Cancelled, 33);
-            let gave_up = of(gave_up, false, 0);
+        let with = |who, token, written: Option<(u64, What)>| {
+            let gave_up = of(asked(who, 8).ended(Outcome::Cancelled, 33), false, 0);
             let owner = (gave_up.owner.0, 77);
-            found(&[wrote(0, 10, 5), gave_up, read(1, 50, token)], |history| {
-                let command = |(t, what)| Command { t: t * MS, key: NAME, owner, what };
-                let commands = written.map(command).into_iter().collect();
-                history.heard = vec![Heard { from: 0, to: NEVER, commands }];
-            })
+            let command = |(t, what)| Command { t: t * MS, key: NAME, owner, what };
+            let commands = written.map(command).into_iter().collect();
+            let history = history([wrote(0, 10, 5), gave_up, read(1, 50, token)]);
+            let heard = vec![Heard { from: 0, to: NEVER, commands }];
+            check(&history.with(|history| history.heard = heard)).len()
         };
         assert_eq!([with(2, 8, None), with(2, 8, Some((5, What::Wrote)))], [1, 1]);
         assert_eq!(with(2, 8, Some((30, What::Asked))), 1, "it was refused");
@@ -296,23 +280,19 @@ pub(crate) mod trials {
     }
 
     pub(crate) fn a_grant_whose_answer_was_lost_leaves_what_was_drawn_with_it() {
-        let after = |lost: u64, granted: u64| {
-            let mut waits = wrote(2, granted, 20);
-            waits.inv = 20 * MS;
-            found(&[wrote(0, 10, 5), read(1, 50, 8), waits], |history| {
-                let (t0, t1, settle) = (lost * MS, lost * MS + 1, Some(0));
-                history.faults = vec![Fault { t0, t1, settle, ..Fault::default() }];
-            })
+        let after = |lost, granted| {
+            let waits = wrote(2, granted, 20).asked_at(20);
+            let (settle, t1) = (Some(0), lost * MS + 1);
+            let lost = Fault { settle, t1, ..fault(lost, lost) };
+            check(&history([wrote(0, 10, 5), read(1, 50, 8), waits]).fault([lost])).len()
         };
         assert_eq!([after(30, 90), after(15, 90), after(95, 90)], [0, 1, 1]);
     }
 
     pub(crate) fn a_counter_that_the_server_has_lost_is_unknown_until_the_next_writer() {
-        let after = |lost: u64, calls: &[Acquire]| {
-            found(calls, |history| {
-                let (t0, t1, tokens) = (lost * MS, lost * MS, NAME..NAME + 1);
-                history.faults = vec![Fault { t0, t1, tokens, ..Fault::default() }];
-            })
+        let after = |lost, calls: &[Acquire]| {
+            let lost = Fault { tokens: NAME..NAME + 1, ..fault(lost, lost) };
+            check(&history(calls).fault([lost])).len()
         };
         let calls = [wrote(0, 10, 5), read(1, 50, 0)];
         assert_eq!([after(5, &calls), after(30, &calls), after(60, &calls)], [1, 0, 1]);
@@ -321,12 +301,10 @@ pub(crate) mod trials {
     }
 
     pub(crate) fn who_joins_readers_that_have_lost_the_lock_has_their_token() {
-        let after = |t: u64| {
-            let [first, mut joined] = [read(0, 10, 0), read(0, 60, 0)];
-            joined.owner = first.owner;
-            found(&[first, wrote(1, 30, 5), joined], |history| {
-                history.forced = vec![freed(NAME, t, t)];
-            })
+        let after = |t| {
+            let first = read(0, 10, 0);
+            let joined = read(0, 60, 0).by_owner(first.owner.1);
+            check(&history([first, wrote(1, 30, 5), joined]).freed(NAME, [(t, t)])).len()
         };
         assert_eq!([after(20), after(5)], [0, 1]);
     }

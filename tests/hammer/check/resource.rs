@@ -76,35 +76,26 @@ pub(crate) fn late_writes(history: &History) -> (usize, usize) {
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{KEY, held, history};
-    use crate::record::MS;
 
     fn write(hold: &Acquire, me: u64, (inv, ret): (u64, u64), before: u64) -> StoreWrite {
-        StoreWrite {
-            hold: hold.id,
-            key: KEY,
-            inv: inv * MS,
-            ret: ret * MS,
-            me,
-            token: None,
-            before,
-            number: 0,
-            accepted: false,
-        }
+        let (hold, key, inv, ret) = (hold.id, KEY, inv * MS, ret * MS);
+        StoreWrite { hold, key, inv, ret, me, token: None, before, number: 0, accepted: false }
+    }
+
+    fn wrote<const N: usize>(holds: [Acquire; N], writes: [StoreWrite; 2]) -> History {
+        history(holds).with(|history| history.writes = writes.into())
     }
 
     pub(crate) fn a_write_between_two_of_a_believed_holder_is_seen() {
         let (a, b) = (held(0, 10), held(1, 20));
-        let writes = vec![write(&a, 7, (12, 30), 0), write(&b, 8, (21, 40), 7)];
-        let mut history = history(vec![a, b]);
-        history.writes = writes;
-        assert_eq!(check(&history).len(), 1);
+        let writes = [write(&a, 7, (12, 30), 0), write(&b, 8, (21, 40), 7)];
+        assert_eq!(check(&wrote([a, b], writes)).len(), 1);
     }
 
     pub(crate) fn a_write_that_came_late_is_nobodys_fault() {
         let (a, b) = (held(0, 10), held(1, 1020));
-        let writes = vec![write(&a, 7, (12, 1030), 0), write(&b, 8, (1021, 1040), 7)];
-        let mut history = history(vec![a, b]);
-        history.writes = writes;
+        let writes = [write(&a, 7, (12, 1030), 0), write(&b, 8, (1021, 1040), 7)];
+        let history = wrote([a, b], writes);
         assert_eq!(check(&history), []);
         assert_eq!(late_writes(&history), (0, 2));
     }
@@ -112,22 +103,20 @@ pub(crate) mod trials {
     pub(crate) fn a_token_refused_in_mid_hold_is_seen() {
         let a = held(0, 10).with_token(5);
         let fenced = StoreWrite { token: Some(5), ..write(&a, 7, (12, 30), 6) };
-        let mut history = history(vec![a]);
-        history.writes = vec![fenced];
+        let history = history([a]).with(|history| history.writes.push(fenced));
         assert_eq!(check(&history)[0].rule, "H4");
     }
 
     pub(crate) fn a_store_that_accepts_a_lower_token_is_seen() {
-        let late = |token, number| StoreWrite {
-            token: Some(token),
-            number,
-            accepted: true,
-            ..write(&held(0, 10), number, (5000, 5001), 0)
+        let found = |tokens: [u64; 2]| {
+            let late = |number: u64| StoreWrite {
+                token: Some(tokens[number as usize - 1]),
+                number,
+                accepted: true,
+                ..write(&held(0, 10), number, (5000, 5001), 0)
+            };
+            check(&wrote([], [1, 2].map(late))).len()
         };
-        let mut history = history(Vec::new());
-        history.writes = vec![late(5, 1), late(4, 2)];
-        assert_eq!(check(&history).len(), 1);
-        history.writes = vec![late(4, 1), late(5, 2)];
-        assert_eq!(check(&history), []);
+        assert_eq!([found([5, 4]), found([4, 5])], [1, 0]);
     }
 }

@@ -138,59 +138,50 @@ pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{asked, held, history, seen};
 
-    /// Names 0 and 2.
-    const BOTH: u8 = 0b11;
-
+    /// For names 0 and 2.
     fn both(call: &Acquire) -> [Acquire; 2] {
-        let of = |key: u16| {
-            let owner = (call.owner.0, call.owner.1 + u32::from(key));
-            Acquire { key, owner, set: BOTH, ..call.clone() }
-        };
-        [of(0), of(2)]
+        [0, 2].map(|key| {
+            let number = call.owner.1 + u32::from(key);
+            Acquire { set: 0b11, ..call.clone().of(key).by_owner(number) }
+        })
     }
 
-    fn found(calls: &[Acquire; 2], samples: Vec<Sample>) -> usize {
-        let mut history = history(calls.to_vec());
-        history.samples = samples;
-        check(&history).len()
+    /// Whoever looks at those times sees these.
+    fn looking(calls: &[Acquire], seen_of: &[Acquire], times: &[u64]) -> History {
+        let look = |t: &u64| seen_of.iter().map(|of| seen(of, *t, 1)).collect::<Vec<_>>();
+        history(calls).sampled(times.iter().flat_map(look).collect::<Vec<_>>())
+    }
+
+    fn found(calls: &[Acquire], seen_of: &[Acquire], t: u64) -> usize {
+        check(&looking(calls, seen_of, &[t])).len()
     }
 
     pub(crate) fn a_guard_has_all_of_its_locks() {
-        let [one, two] = &both(&held(0, 10).until(100, 101));
-        let calls = [one.clone(), two.clone()];
-        assert_eq!(found(&calls, vec![seen(one, 50, 1), seen(two, 50, 1)]), 0);
-        assert_eq!(found(&calls, vec![seen(one, 50, 1)]), 1);
-        assert_eq!(found(&calls, vec![seen(one, 100, 1)]), 0, "it gives them back");
+        let calls = both(&held(0, 10).until(100, 101));
+        assert_eq!([found(&calls, &calls, 50), found(&calls, &calls[..1], 50)], [0, 1]);
+        assert_eq!(found(&calls, &calls[..1], 100), 0, "it gives them back");
     }
 
     pub(crate) fn a_call_that_waits_has_all_or_none() {
-        let [one, two] = &both(&asked(0, 10).ended(Outcome::Busy, 900));
-        let calls = [one.clone(), two.clone()];
-        assert_eq!(found(&calls, vec![seen(one, 50, 1), seen(two, 50, 1)]), 0);
-        assert_eq!(found(&calls, vec![seen(one, 50, 1)]), 1);
-        assert_eq!(found(&calls, vec![seen(one, 500, 1)]), 0, "it takes them one by one");
-        let mut forward = history(calls.to_vec());
-        forward.samples = vec![seen(one, 50, 1)];
-        forward.processes[0].jumps = vec![40 * MS];
+        let calls = both(&asked(0, 10).ended(Outcome::Busy, 900));
+        let one = &calls[..1];
+        assert_eq!([found(&calls, &calls, 50), found(&calls, one, 50)], [0, 1]);
+        assert_eq!(found(&calls, one, 500), 0, "it takes them one by one");
+        let forward = looking(&calls, one, &[50]).jumped(40);
         assert_eq!(check(&forward), [], "by its clock it has waited for long");
-        let mut fast = history(calls.to_vec());
-        fast.samples = vec![seen(one, 10 + STEP / MS - 1, 1)];
+        let mut fast = looking(&calls, one, &[10 + STEP / MS - 1]);
         assert_eq!(check(&fast).len(), 1);
         fast.bounds.permille = 8;
         assert_eq!(check(&fast), [], "by its clock it has waited for a step");
-        let mut apart = history(calls.to_vec());
-        apart.bounds.is_cluster = true;
-        apart.bounds.prompt = 100 * MS;
-        apart.samples = vec![seen(one, 50, 1), seen(one, 140, 1)];
-        assert_eq!(check(&apart), [], "the other one has a request of its own");
-        apart.samples.push(seen(one, 160, 1));
-        assert_eq!(check(&apart).len(), 1, "which was answered by then");
-        // Another call of its client may have it.
-        let mut history = history(calls.to_vec());
-        let single = Acquire { key: 0, owner: (one.owner.0, 9), ..held(0, 5) };
-        history.acquires.push(single);
-        history.samples = vec![seen(one, 50, 1)];
-        history.finish();
-        assert_eq!(check(&history), []);
+        let apart = |times: &[u64]| {
+            let mut history = looking(&calls, one, times);
+            (history.bounds.is_cluster, history.bounds.prompt) = (true, 100 * MS);
+            check(&history).len()
+        };
+        assert_eq!(apart(&[50, 140]), 0, "the other one has a request of its own");
+        assert_eq!(apart(&[50, 140, 160]), 1, "which was answered by then");
+        let single = [held(0, 5).of(0).by_owner(9)];
+        let beside = [&calls[..], &single].concat();
+        assert_eq!(found(&beside, one, 50), 0, "another call of its client may have it");
     }
 }

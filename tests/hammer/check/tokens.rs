@@ -110,72 +110,57 @@ fn by_key(history: &History) -> Vec<Vec<&Acquire>> {
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{KEY, freed, held, history};
+    use crate::check::sample::{KEY, fault, held, history};
+
+    fn drew(who: u16, from: u64, token: u64) -> Acquire {
+        held(who, from).with_token(token)
+    }
 
     pub(crate) fn tokens_that_grow_are_in_order() {
-        let holds = vec![
-            held(0, 10).with_token(5).until(20, 21),
-            held(0, 12).with_token(5).until(18, 19),
-            held(1, 30).with_token(6).until(40, 41),
-        ];
-        let history = history(holds);
+        let nested = [drew(0, 10, 5).until(20, 21), drew(0, 12, 5).until(18, 19)];
+        let history = history([&nested[..], &[drew(1, 30, 6).until(40, 41)]].concat());
         assert_eq!(order(&history), []);
         assert_eq!(unique(&history), []);
     }
 
     pub(crate) fn tokens_of_calls_at_the_same_time_may_cross() {
-        let mut late = held(1, 60).with_token(5);
-        late.inv = 5_000_000;
-        assert_eq!(order(&history(vec![held(0, 50).with_token(6), late])), []);
+        assert_eq!(order(&history([drew(0, 50, 6), drew(1, 60, 5).asked_at(5)])), []);
     }
 
     pub(crate) fn a_token_that_went_back_is_out_of_order() {
-        let holds = vec![held(0, 10).with_token(5), held(1, 30).with_token(4)];
-        let found = order(&history(holds));
+        let found = order(&history([drew(0, 10, 5), drew(1, 30, 4)]));
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].rule, "H2");
     }
 
     pub(crate) fn a_token_that_was_drawn_before_the_key_was_taken_away_may_come_late() {
-        let found = |taken_away: Option<u64>, token: u64| {
-            let [mut first, mut handed] =
-                [held(0, 10).with_token(5), held(0, 40).with_token(token)];
-            (first.handle.1, handed.handle.1) = (1, 2);
-            let other = held(1, 30).with_token(9);
-            let before = held(2, 5).with_token(4);
-            let mut history = history(vec![before, first, other, handed]);
-            history.forced.extend(taken_away.map(|t| freed(KEY, t, t)));
-            order(&history).len()
+        let found = |taken_away: Option<u64>, token| {
+            let handed = drew(0, 40, token).by_handle(2);
+            let calls = [drew(2, 5, 4), drew(0, 10, 5), drew(1, 30, 9), handed];
+            order(&history(calls).freed(KEY, taken_away.map(|t| (t, t)))).len()
         };
         assert_eq!([found(Some(20), 6), found(None, 6), found(Some(8), 6)], [0, 1, 1]);
         assert_eq!(found(Some(20), 3), 1, "lower than one that was there before its possession");
     }
 
     pub(crate) fn a_token_of_two_handles_is_not_unique() {
-        let holds = vec![held(0, 10).with_token(5), held(1, 30).with_token(5)];
-        assert_eq!(unique(&history(holds))[0].rule, "H3");
+        assert_eq!(unique(&history([drew(0, 10, 5), drew(1, 30, 5)]))[0].rule, "H3");
     }
 
     pub(crate) fn a_token_that_two_primaries_draw_is_theirs() {
-        let found = |t1: u64| {
-            let mut history = history(vec![held(0, 10).with_token(5), held(1, 30).with_token(5)]);
-            let (t0, t1) = (9 * MS, t1 * MS);
-            history.faults = vec![Fault { t0, t1, reverts: true, ..Fault::default() }];
-            unique(&history).len()
+        let found = |t1| {
+            let reverts = Fault { reverts: true, ..fault(9, t1) };
+            unique(&history([drew(0, 10, 5), drew(1, 30, 5)]).fault([reverts])).len()
         };
         assert_eq!([found(40), found(29)], [0, 1]);
     }
 
     pub(crate) fn a_token_that_comes_again_is_not_unique() {
-        let holds =
-            vec![held(0, 10).with_token(5).until(20, 21), held(0, 30).with_token(5).until(40, 41)];
+        let holds = vec![drew(0, 10, 5).until(20, 21), drew(0, 30, 5).until(40, 41)];
         assert_eq!(unique(&history(holds.clone())).len(), 1);
         // Another call of the handle had it meanwhile, and returned later.
-        let mut handed = held(0, 35).with_token(5).until(38, 39);
-        handed.inv = 5 * MS;
-        let with = |call: &Acquire| [holds.clone(), vec![call.clone()]].concat();
-        assert_eq!(unique(&history(with(&handed))), []);
-        handed.inv = 29 * MS;
-        assert_eq!(unique(&history(with(&handed))).len(), 1);
+        let handed = |asked| drew(0, 35, 5).until(38, 39).asked_at(asked);
+        let with = |asked| unique(&history([holds.clone(), vec![handed(asked)]].concat())).len();
+        assert_eq!([with(5), with(29)], [0, 1]);
     }
 }

@@ -106,79 +106,66 @@ fn tries_once(call: &Acquire) -> bool {
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{KEY, deleted, freed, held, history};
+    use crate::check::sample::{KEY, deleted, held, history};
 
-    /// Another process has the lock for 40 ms every 50 ms, until somebody who waits from the
-    /// beginning has it. It is one client after the other where they try once.
-    fn found(how: How, until: u64) -> Vec<Violation> {
-        found_beside(how, until, 0)
+    fn found_in(history: &History) -> Vec<Violation> {
+        check(history, &Calm::default())
     }
 
-    /// And somebody frees it by force so often.
-    fn found_beside(how: How, until: u64, times: u64) -> Vec<Violation> {
+    /// Another process has the lock for 40 ms every 50 ms, until somebody who waits from the
+    /// beginning has it. It is one client after the other where they try once. And somebody frees it by force so often.
+    fn found(how: How, until: u64, times: u64) -> Vec<Violation> {
         let holds = (0..until / 50).map(|turn| {
             let from = 10 + 50 * turn;
             let who = if how == How::Now { 2 * (turn % 2) as u16 } else { 0 };
-            let mut hold = held(who, from).until(from + 40, from + 41);
-            hold.how = how;
-            hold
+            Acquire { how, ..held(who, from).until(from + 40, from + 41) }
         });
-        let mut waiter = held(1, until + 10);
-        waiter.inv = 0;
-        let waiter = waiter.until(until + 15, until + 16);
-        let mut history = history(holds.chain([waiter]).collect());
-        history.forced = (0..times).map(|n| freed(KEY, 100 + 10 * n, 101 + 10 * n)).collect();
-        check(&history, &Calm::default())
+        let waiter = held(1, until + 10).asked_at(0).until(until + 15, until + 16);
+        let freed = (0..times).map(|n| (100 + 10 * n, 101 + 10 * n));
+        found_in(&history(holds.chain([waiter]).collect::<Vec<_>>()).freed(KEY, freed))
     }
 
     pub(crate) fn who_frees_a_lock_by_force_gives_the_client_that_had_it_a_turn_once_more() {
-        let found = |until, times| found_beside(How::Lock, until, times).len();
+        let found = |until, times| found(How::Lock, until, times).len();
         let most = (1_000..).step_by(50).find(|until| found(*until, 0) == 1).expect("too long");
         assert_eq!([found(most, 1), found(most + 200, 1), found(most + 200, 4)], [0, 1, 0]);
     }
 
     pub(crate) fn who_waits_for_a_few_turns_of_others_has_its_own() {
-        assert_eq!(found(How::Lock, 1_000), []);
-        assert_eq!(found(How::Now, 3_000), [], "who does not wait comes in between");
-        let found = found(How::Lock, 3_000);
+        assert_eq!(found(How::Lock, 1_000, 0), []);
+        assert_eq!(found(How::Now, 3_000, 0), [], "who does not wait comes in between");
+        let found = found(How::Lock, 3_000, 0);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].rule, "H14");
     }
 
     pub(crate) fn who_waits_for_a_deleted_key_waits_for_the_end_of_its_lease() {
         // The lock is free from the 20th millisecond on, and somebody waits from the beginning.
-        let found = |holds: &[Acquire], granted: u64, is_deleted: bool| {
-            let mut waiter = held(1, granted);
-            (waiter.inv, waiter.lease) = (0, 5_000 * MS);
-            let waiter = waiter.until(granted + 5, granted + 6);
-            let mut history = history(holds.iter().cloned().chain([waiter]).collect());
-            history.faults.extend(is_deleted.then(|| deleted(KEY, 15)));
-            check(&history, &Calm::default()).len()
+        let found = |holds: &[Acquire], granted, is_deleted: bool| {
+            let waiter = held(1, granted).asked_at(0).with_lease(5_000);
+            let calls = [holds, &[waiter.until(granted + 5, granted + 6)]].concat();
+            found_in(&history(calls).fault(is_deleted.then(|| deleted(KEY, 15)))).len()
         };
-        let with_lease = |lease: u64, hold: Acquire| Acquire { lease: lease * MS, ..hold };
-        let hold = [with_lease(3_000, held(0, 10).until(20, 20))];
-        assert_eq!([found(&hold, 2_900, true), found(&hold, 2_900, false)], [0, 1]);
-        assert_eq!(found(&hold, 4_100, true), 1, "that lease has ended");
+        let hold = held(0, 10).until(20, 20);
+        let long = [hold.clone().with_lease(3_000)];
+        assert_eq!([found(&long, 2_900, true), found(&long, 2_900, false)], [0, 1]);
+        assert_eq!(found(&long, 4_100, true), 1, "that lease has ended");
         let handed_on = |number| {
-            let mut before = with_lease(3_000, held(0, 5).until(10, 10));
-            before.owner.1 = number;
-            [before, with_lease(100, held(0, 10).until(20, 20))]
+            let before = held(0, 5).with_lease(3_000).until(10, 10).by_owner(number);
+            found(&[before, hold.clone().with_lease(100)], 2_900, true)
         };
-        assert_eq!([found(&handed_on(1), 2_900, true), found(&handed_on(2), 2_900, true)], [0, 1]);
-        let next = [hold[0].clone(), held(2, 100).until(110, 110)];
+        assert_eq!([handed_on(1), handed_on(2)], [0, 1]);
+        let next = [long[0].clone(), held(2, 100).until(110, 110)];
         assert_eq!(found(&next, 2_900, true), 1, "somebody had it, and released it");
     }
 
     pub(crate) fn who_waits_to_write_waits_for_a_reader_whose_release_was_forgotten() {
-        let found = |reads: bool| {
-            let mut released = held(0, 10).until(20, 20);
-            released.lease = 3_000 * MS;
+        let found = |reads| {
+            let released = held(0, 10).until(20, 20).with_lease(3_000);
             let next = Acquire { reads, ..held(2, 100).until(110, 110) };
-            let mut waiter = held(1, 2_900).until(2_905, 2_906);
-            waiter.inv = 0;
-            let mut history = history(vec![released, next, waiter]);
-            history.faults = vec![Fault { reverts: true, ..deleted(KEY, 15) }];
-            check(&history, &Calm::default()).len()
+            let waiter = held(1, 2_900).asked_at(0).until(2_905, 2_906);
+            let forgotten = Fault { reverts: true, ..deleted(KEY, 15) };
+            found_in(&history([released, next, waiter]).fault([forgotten])).len()
         };
         assert_eq!([found(true), found(false)], [0, 1]);
     }

@@ -77,10 +77,7 @@ impl Fair {
             Step::Begin(c, o) => self.begin(next, (c, o)),
             Step::Subscribe(c) => (next.clients[c].subscribed, next.clients[c].due) = (true, true),
             Step::Unsubscribe(c) => next.clients[c].subscribed = false,
-            Step::HearAsk(c) => {
-                let client = &mut next.clients[c];
-                (client.ask, client.due) = (false, true);
-            }
+            Step::HearAsk(c) => (next.clients[c].ask, next.clients[c].due) = (false, true),
             Step::HearAskLater(c) => {
                 let over = next.key.is_none();
                 let client = &mut next.clients[c];
@@ -103,11 +100,7 @@ impl Fair {
                 let first = waits.map(|owner| owner.since).min().unwrap_or(last);
                 (client.leaves, client.leaving) = (false, (!others).then_some(first));
             }
-            Step::Leave(c) => {
-                if let Some(last) = next.clients[c].leaving.take() {
-                    self.leave_queue(next, c, last);
-                }
-            }
+            Step::Leave(c) => self.leave_queue(next, c),
             Step::Expire | Step::ExpireEarly => self.expire(next),
             Step::TimerEnds(c) => (next.clients[c].timer, next.clients[c].due) = (false, true),
             Step::EntryEnds(c) => next.clients[c].lapsed = true,

@@ -71,9 +71,7 @@ impl Fair {
         let mine = state.key.filter(|key| (key.client, key.owner) == (c, o));
         if mine.is_none() {
             self.entry(&mut state.clients[c], Entry::Of(since, new));
-            if state.notified == Some(c) {
-                state.notified = None;
-            }
+            state.notified.take_if(|notified| *notified == c);
             if let Some(key) = state.key {
                 if key.client == c {
                     self.set_key(state, c, key.owner);
@@ -115,14 +113,13 @@ impl Fair {
         Reply::Released
     }
 
-    pub(super) fn leave_queue(&self, state: &mut State, c: usize, next: Since) {
-        if state.clients[c].entry >= next {
+    pub(super) fn leave_queue(&self, state: &mut State, c: usize) {
+        let leaving = state.clients[c].leaving.take();
+        if leaving.is_none_or(|next| state.clients[c].entry >= next) {
             return;
         }
         let had = std::mem::take(&mut state.clients[c].entry) > 0;
-        if state.notified == Some(c) {
-            state.notified = None;
-        }
+        state.notified.take_if(|notified| *notified == c);
         if had && state.key.is_none() && self.bug != Some(Bug::LeaveSilent) {
             self.turn(state, None, None);
         }
@@ -226,9 +223,7 @@ fn drop_entry(state: &mut State, c: usize) {
     let comes = client.is_new && !client.lapsed;
     (client.entry, client.lapsed) = (0, false);
     client.owners.iter_mut().for_each(|owner| owner.stands &= comes);
-    if state.notified == Some(c) {
-        state.notified = None;
-    }
+    state.notified.take_if(|notified| *notified == c);
 }
 
 impl State {

@@ -74,13 +74,10 @@ impl crate::Step for Step {
 impl Fair {
     pub(super) fn steps(&self, state: &State, steps: &mut Vec<Step>) {
         for (c, client) in state.clients.iter().enumerate() {
-            if client.entry > 0 && !client.lapsed && !client.keeps_entry() {
-                steps.push(Step::EntryEnds(c));
-            }
+            let ends = client.entry > 0 && !client.lapsed && !client.keeps_entry();
+            steps.extend(ends.then_some(Step::EntryEnds(c)));
             if !client.up {
-                if client.subscribed {
-                    steps.push(Step::Unsubscribe(c));
-                }
+                steps.extend(client.subscribed.then_some(Step::Unsubscribe(c)));
                 continue;
             }
             for (o, owner) in client.owners.iter().enumerate() {
@@ -120,39 +117,31 @@ impl Fair {
             Some(_) => steps.push(Step::Answer(c, o)),
             None => {}
         }
-        if owner.call == Call::Handed {
-            steps.push(Step::Take(c, o));
-        }
         let permit = owner.in_flight.is_none() && !client.is_in_hand_off(o);
         let idle = owner.call == Call::None && permit;
         let others_try = client.owners.iter().any(|owner| owner.call == Call::Trying);
-        if idle && owner.hold.is_none() && owner.calls > 0 && !others_try {
-            steps.push(Step::Begin(c, o));
-        }
-        if owner.hold.is_some_and(|hold| !hold.leaving) && owner.call == Call::None && o != GRANT {
-            steps.push(Step::GiveBack(c, o));
-        }
-        if owner.hold.is_none() || owner.in_flight.is_some() || client.is_in_hand_off(o) {
+        let holds = owner.hold.is_some_and(|hold| !hold.leaving);
+        steps.extend(those_that([
+            (owner.call == Call::Handed, Step::Take(c, o)),
+            (idle && owner.hold.is_none() && owner.calls > 0 && !others_try, Step::Begin(c, o)),
+            (holds && owner.call == Call::None && o != GRANT, Step::GiveBack(c, o)),
+        ]));
+        if owner.hold.is_none() || !permit {
             return;
         }
         // A grant goes on as it is, a lock when its guard has gone.
         let has = owner.hold.is_some_and(|hold| hold.valid && (hold.leaving || o == GRANT));
         let can_hand_off = has && self.can_hand_off(client);
-        if can_hand_off {
-            steps.push(Step::HandOff(c, o));
-            if o == GRANT {
-                steps.push(Step::HandOffAwaited(c));
-            }
-        }
         // With a hand-off under way the head asks, too: it awaits its permit.
         let waits = can_hand_off || client.head_calls(Call::Asking) || client.hand_off.is_some();
         let given_up = o == GRANT && !waits && self.bug != Some(Bug::UntakenGrantStays);
-        if owner.is_leaving() || given_up {
-            steps.push(Step::Release(c, o));
-            if faults && !self.every_step {
-                steps.push(Step::ReleaseCut(c, o));
-            }
-        }
+        let releases = owner.is_leaving() || given_up;
+        steps.extend(those_that([
+            (can_hand_off, Step::HandOff(c, o)),
+            (can_hand_off && o == GRANT, Step::HandOffAwaited(c)),
+            (releases, Step::Release(c, o)),
+            (releases && faults && !self.every_step, Step::ReleaseCut(c, o)),
+        ]));
     }
 
     /// Whether the head can take what this client has, and is the next of all clients.
@@ -199,19 +188,16 @@ impl Fair {
         ]));
         // Behind the last request of the owner that has left.
         let silent = |owner: &Owner| owner.call != Call::None || owner.in_flight.is_none();
-        if client.leaves && client.owners.iter().all(silent) {
-            steps.push(Step::SendLeave(c));
-        }
         let in_grace = state.notified.is_some_and(|notified| !state.clients[notified].lapsed);
-        if client.timer && state.key.is_none() && !in_grace {
-            steps.push(Step::TimerEnds(c));
-        }
         let finds = client.entry == 0 || state.key.is_none() || client.lapsed;
         // Once it is subscribed it asks.
         let asks = client.due || client.timer || !can_ask || !client.subscribed;
-        if client.taken && finds && !asks && self.bug != Some(Bug::NoRefresh) {
-            steps.push(Step::Refresh(c));
-        }
+        let refreshes = client.taken && finds && !asks && self.bug != Some(Bug::NoRefresh);
+        steps.extend(those_that([
+            (client.leaves && client.owners.iter().all(silent), Step::SendLeave(c)),
+            (client.timer && state.key.is_none() && !in_grace, Step::TimerEnds(c)),
+            (refreshes, Step::Refresh(c)),
+        ]));
     }
 }
 

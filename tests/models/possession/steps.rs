@@ -2,6 +2,7 @@
 
 use super::state::{Call, Client, Hold, InFlight, LATE, SLOTS, Slot, State};
 use super::{Bug, Possession};
+use crate::those_that;
 
 /// One step: of a client, and of a possession or a handle.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -67,12 +68,9 @@ impl Possession {
                 self.handle_steps(c, client, state.faults > 0, steps);
             }
         }
-        if state.key().is_some() {
-            steps.push(Step::Expire);
-            if state.faults > 0 && self.robs {
-                steps.push(Step::Rob);
-            }
-        }
+        let there = state.key().is_some();
+        let robs = there && state.faults > 0 && self.robs;
+        steps.extend(those_that([(there, Step::Expire), (robs, Step::Rob)]));
     }
 
     fn slot_steps(
@@ -101,42 +99,35 @@ impl Possession {
             let executed = renewal.reply.is_some();
             let next = if executed { Step::AnswerRenewal } else { Step::ExecuteRenewal };
             steps.push(next(c, s));
-            if faults {
-                steps.push(Step::GiveUpRenewal(c, s));
-            }
+            steps.extend(faults.then_some(Step::GiveUpRenewal(c, s)));
         }
         for (i, hold) in slot.holds.iter().enumerate() {
             let Some(hold) = hold else { continue };
             steps.push(Step::GiveBack(c, s, i));
             let mut without = *slot;
             (without.holds[i], without.until.valid) = (None, slot.until.valid && hold.until.valid);
-            if self.can_hand_off(client, &without) {
-                steps.push(Step::LetGo(c, s, i));
-            }
-            if hold.until.valid && (slot.live() > 1 || self.every_step) {
-                steps.push(Step::Deadline(c, s, i));
-            }
+            let passes = hold.until.valid && (slot.live() > 1 || self.every_step);
+            steps.extend(those_that([
+                (self.can_hand_off(client, &without), Step::LetGo(c, s, i)),
+                (passes, Step::Deadline(c, s, i)),
+            ]));
         }
-        if self.can_hand_off(client, slot) {
-            steps.push(Step::HandOff(c, s));
-        }
-        if faults && slot.unclaimed && slot.is_valid() {
-            steps.push(Step::Decline(c, s));
-        }
+        steps.extend(those_that([
+            (self.can_hand_off(client, slot), Step::HandOff(c, s)),
+            (faults && slot.unclaimed && slot.is_valid(), Step::Decline(c, s)),
+        ]));
         let handle = &client.handles[usize::from(slot.inside)];
         let nests = handle.role.inner.is_some() && handle.call == Call::None && handle.calls > 0;
         let inside = slot.live() == 1 && slot.is_valid() && slot.in_flight.is_none();
-        if nests && inside && !slot.is_pending() {
-            steps.push(Step::Nest(c, s));
-        }
         let watched = |hold: &Hold| hold.long && hold.until.valid;
         let watched = slot.holds.iter().flatten().any(watched) && slot.renewal.is_none();
         // It would make a shorter lease longer again, or believe that it did.
         let shortens = slot.in_flight.is_some_and(|in_flight| in_flight.request.may_shorten());
         let waits = shortens && self.bug != Some(Bug::RenewalBeside);
-        if watched && client.renewals > 0 && !waits {
-            steps.push(Step::Renew(c, s));
-        }
+        steps.extend(those_that([
+            (nests && inside && !slot.is_pending(), Step::Nest(c, s)),
+            (watched && client.renewals > 0 && !waits, Step::Renew(c, s)),
+        ]));
     }
 
     fn handle_steps(&self, c: usize, client: &Client, faults: bool, steps: &mut Vec<Step>) {
@@ -145,15 +136,13 @@ impl Possession {
                 .slots
                 .iter()
                 .any(|slot| usize::from(slot.inside) == h && (slot.is_valid() || slot.unclaimed));
-            if handle.calls > 0 && handle.call == Call::None && !inside {
-                steps.push(Step::Call(c, h));
-            }
-            if handle.call == Call::Waiting && handle.position == 1 && client.wake {
-                steps.push(Step::Ask(c));
-                if faults && !self.every_step {
-                    steps.push(Step::AskSlowly(c));
-                }
-            }
+            let calls = handle.calls > 0 && handle.call == Call::None && !inside;
+            let asks = handle.call == Call::Waiting && handle.position == 1 && client.wake;
+            steps.extend(those_that([
+                (calls, Step::Call(c, h)),
+                (asks, Step::Ask(c)),
+                (asks && faults && !self.every_step, Step::AskSlowly(c)),
+            ]));
             let met = client.slots.iter().any(|slot| {
                 let slow = slot.in_flight.is_some_and(|in_flight| in_flight.slow);
                 slow && usize::from(slot.inside) == h
@@ -162,13 +151,11 @@ impl Possession {
             let renewed = |slot: &Slot| usize::from(slot.inside) == h && slot.renewal.is_some();
             let nests = handle.position == 0 && handle.call == Call::Asking;
             let nests = nests && !client.slots.iter().any(renewed);
-            if (handle.position > 0 || nests) && (faults || met) {
-                steps.push(Step::Cancel(c, h));
-            }
+            let drops = (handle.position > 0 || nests) && (faults || met);
+            steps.extend(drops.then_some(Step::Cancel(c, h)));
         }
         let slow = |in_flight: InFlight| in_flight.slow;
-        if faults || client.slots.iter().any(|slot| slot.in_flight.is_some_and(slow)) {
-            steps.push(Step::Crash(c));
-        }
+        let met = client.slots.iter().any(|slot| slot.in_flight.is_some_and(slow));
+        steps.extend((faults || met).then_some(Step::Crash(c)));
     }
 }

@@ -36,10 +36,7 @@ impl ReadWrite {
             Step::Join(c, h) => self.join_readers(next, (c, h)),
             Step::Subscribe(c) => (next.clients[c].subscribed, next.clients[c].due) = (true, true),
             Step::Unsubscribe(c) => next.clients[c].subscribed = false,
-            Step::HearAsk(c) => {
-                let client = &mut next.clients[c];
-                (client.ask, client.due) = (false, true);
-            }
+            Step::HearAsk(c) => (next.clients[c].ask, next.clients[c].due) = (false, true),
             Step::HearAskLater(c) => {
                 let client = &mut next.clients[c];
                 (client.ask_later, client.timer) = (false, true);
@@ -57,11 +54,7 @@ impl ReadWrite {
                 let first = client.head().map_or(last, |head| client.handles[head].since);
                 (client.leaves, client.leaving) = (false, (!client.taken).then_some(first));
             }
-            Step::Leave(c) => {
-                if let Some(last) = next.clients[c].leaving.take() {
-                    self.leave_queue(next, c, last);
-                }
-            }
+            Step::Leave(c) => self.leave_queue(next, c),
             Step::Expire(c, o) | Step::ExpireEarly(c, o) => self.expire(next, c, o),
             Step::HashEnds => next.clear(),
             Step::EntryEnds(c) => (next.clients[c].lapsed, next.silent) = (true, true),

@@ -52,9 +52,7 @@ impl ReadWrite {
             // Nothing may drop one that has said that it comes.
             let said = client.turn == Turn::Arriving && alive;
             drop_entry(client, said);
-            if state.notified == Some(first) {
-                state.notified = None;
-            }
+            state.notified.take_if(|notified| *notified == first);
         }
     }
 
@@ -153,9 +151,7 @@ impl ReadWrite {
         let asking = waits && asks;
         if asking {
             self.enter(&mut state.clients[c], says);
-            if state.notified == Some(c) {
-                state.notified = None;
-            }
+            state.notified.take_if(|notified| *notified == c);
         }
         if !fits || asks && !self.is_its_turn(state, c, wants, asking) {
             self.pass_turn_on(state, c, asking);
@@ -252,16 +248,15 @@ impl ReadWrite {
         Reply::Released
     }
 
-    pub(super) fn leave_queue(&self, state: &mut State, c: usize, next: Since) {
-        if state.clients[c].entry >= next {
+    pub(super) fn leave_queue(&self, state: &mut State, c: usize) {
+        let leaving = state.clients[c].leaving.take();
+        if leaving.is_none_or(|next| state.clients[c].entry >= next) {
             return;
         }
         let was_first = state.queue().next() == Some(c);
         let is_gone = state.clients[c].entry == 0;
         drop_entry(&mut state.clients[c], false);
-        if state.notified == Some(c) {
-            state.notified = None;
-        }
+        state.notified.take_if(|notified| *notified == c);
         // A release may have taken the entry out already, and have left other readers.
         if self.has(Bug::LeaveSilent) || is_gone && self.has(Bug::LateLeaveSilent) {
             return;

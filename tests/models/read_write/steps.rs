@@ -67,16 +67,11 @@ impl crate::Step for Step {
 impl ReadWrite {
     pub(super) fn steps(&self, state: &State, steps: &mut Vec<Step>) {
         for (c, client) in state.clients.iter().enumerate() {
-            if client.entry > 0 && !client.lapsed && !client.keeps_entry() {
-                steps.push(Step::EntryEnds(c));
-            }
-            if client.late.is_some() {
-                steps.push(Step::ExecuteLate(c));
-            }
+            let ends = client.entry > 0 && !client.lapsed && !client.keeps_entry();
+            steps.extend(ends.then_some(Step::EntryEnds(c)));
+            steps.extend(client.late.map(|_| Step::ExecuteLate(c)));
             if !client.up {
-                if client.subscribed {
-                    steps.push(Step::Unsubscribe(c));
-                }
+                steps.extend(client.subscribed.then_some(Step::Unsubscribe(c)));
                 continue;
             }
             for o in 0..=READ {
@@ -105,9 +100,8 @@ impl ReadWrite {
                 _ => {}
             }
         }
-        if state.mode.is_some() && state.fields().all(|(.., Field { lease, .. })| !lease) {
-            steps.push(Step::HashEnds);
-        }
+        let ends = state.mode.is_some() && state.fields().all(|(.., field)| !field.lease);
+        steps.extend(ends.then_some(Step::HashEnds));
         if let Some(notified) = state.notified.filter(|notified| !state.clients[*notified].lapsed) {
             if !state.clients[notified].comes() {
                 steps.push(Step::GraceEnds);
@@ -163,18 +157,15 @@ impl ReadWrite {
             (client.leaving.is_some(), Step::Leave(c)),
         ]));
         // Behind the last request of the call that has left.
-        if client.leaves && client.owners.iter().all(|owner| owner.in_flight.is_none()) {
-            steps.push(Step::SendLeave(c));
-        }
-        if client.timer && self.would_have_it(state, c) {
-            steps.push(Step::TimerEnds(c));
-        }
+        let silent = client.owners.iter().all(|owner| owner.in_flight.is_none());
         let finds = client.entry == 0 || state.mode.is_none() || client.lapsed;
         // Once it is subscribed it asks.
         let asks = client.due || client.timer || !can_ask || !client.subscribed;
-        if client.taken && finds && !asks {
-            steps.push(Step::Refresh(c));
-        }
+        steps.extend(those_that([
+            (client.leaves && silent, Step::SendLeave(c)),
+            (client.timer && self.would_have_it(state, c), Step::TimerEnds(c)),
+            (client.taken && finds && !asks, Step::Refresh(c)),
+        ]));
     }
 
     fn faults(&self, c: usize, client: &Client, steps: &mut Vec<Step>) {
@@ -183,15 +174,10 @@ impl ReadWrite {
             steps.push(Step::Cut(c, o));
             let acquires = matches!(in_flight.request, Request::Acquire(_));
             let is_one = client.late.is_none() && !client.fields[STRAY].there;
-            if acquires && is_one && self.delays {
-                steps.push(Step::Delay(c, o));
-            }
+            steps.extend((acquires && is_one && self.delays).then_some(Step::Delay(c, o)));
         }
-        for (h, handle) in client.handles.iter().enumerate() {
-            if handle.call != Call::None {
-                steps.push(Step::Drop(c, h));
-            }
-        }
+        let calls = (0..HANDLES).filter(|h| client.handles[*h].call != Call::None);
+        steps.extend(calls.map(|h| Step::Drop(c, h)));
         let has = |field: &Field| field.there;
         steps.extend(those_that([
             (client.ask, Step::LoseAsk(c)),
@@ -212,16 +198,11 @@ fn owner_steps((c, o): (usize, usize), client: &Client, faults: bool, steps: &mu
     }
     for (h, handle) in client.handles.iter().enumerate() {
         let has = if o == READ { handle.reads > 0 } else { h == o && handle.writes };
-        if has && handle.call == Call::None {
-            steps.push(Step::GiveBack(c, o, h));
-        }
+        steps.extend((has && handle.call == Call::None).then_some(Step::GiveBack(c, o, h)));
     }
-    if owner.counted && !client.has_guard(o) && client.has_permit(o) {
-        steps.push(Step::Release(c, o));
-        if faults {
-            steps.push(Step::ReleaseCut(c, o));
-        }
-    }
+    let releases = owner.counted && !client.has_guard(o) && client.has_permit(o);
+    let cut = releases && faults;
+    steps.extend(those_that([(releases, Step::Release(c, o)), (cut, Step::ReleaseCut(c, o))]));
 }
 
 /// Which calls may begin.
@@ -238,12 +219,8 @@ fn call_steps((c, h): (usize, usize), client: &Client, steps: &mut Vec<Step>) {
         Kind::Read => !inside || can_read,
         Kind::Write => !writes && (!inside || can_write),
     };
-    if begins && !is_lost {
-        steps.push(Step::Begin(c, h));
-    }
     // Any other has to be the only one that waits.
-    if !inside && *wants == Kind::Read && client.open && client.waiting() == 0 && client.can_join(h)
-    {
-        steps.push(Step::Join(c, h));
-    }
+    let alone = *wants == Kind::Read && client.open && client.waiting() == 0;
+    let joins = !inside && alone && client.can_join(h);
+    steps.extend(those_that([(begins && !is_lost, Step::Begin(c, h)), (joins, Step::Join(c, h))]));
 }

@@ -2,6 +2,7 @@
 
 use super::state::{Call, Client, InFlight, State, Subscription};
 use super::{Bug, Waiting};
+use crate::those_that;
 
 /// One step. Those of the first part happen sooner or later, those of the others need not.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -54,20 +55,15 @@ impl Waiting {
     pub(super) fn steps(&self, state: &State, steps: &mut Vec<Step>) {
         for (c, client) in state.clients.iter().enumerate() {
             if client.late[0].is_some() {
-                steps.push(Step::ExecuteLate(c));
-                steps.push(Step::LoseLate(c));
+                steps.extend([Step::ExecuteLate(c), Step::LoseLate(c)]);
             }
             if client.is_up() {
                 self.certain_steps(c, client, steps);
-                if client.calls {
-                    steps.push(Step::Call(c));
-                }
+                steps.extend(client.calls.then_some(Step::Call(c)));
                 self.faults(c, client, state.faults > 0, steps);
             }
         }
-        if state.key.is_some_and(|key| key.has_ttl) {
-            steps.push(Step::Expire);
-        }
+        steps.extend(state.key.is_some_and(|key| key.has_ttl).then_some(Step::Expire));
     }
 
     fn certain_steps(&self, c: usize, client: &Client, steps: &mut Vec<Step>) {
@@ -81,13 +77,11 @@ impl Waiting {
             Subscription::Live if client.message => steps.push(Step::Message(c)),
             Subscription::Live | Subscription::Off => {}
         }
-        if let Some(term) = client.hold {
-            steps.push(Step::GiveBack(c));
+        steps.extend(those_that([
+            (client.hold.is_some(), Step::GiveBack(c)),
             // It is all the same to what the client does, so it passes with the lease's end.
-            if term.believed && self.every_step {
-                steps.push(Step::Deadline(c));
-            }
-        }
+            (client.believes() && self.every_step, Step::Deadline(c)),
+        ]));
     }
 
     /// What a client with nothing under way sends.
@@ -102,27 +96,17 @@ impl Waiting {
     }
 
     fn faults(&self, c: usize, client: &Client, left: bool, steps: &mut Vec<Step>) {
-        let request = client.in_flight.is_none().then(|| self.slow_step(c, client)).flatten();
-        if left && request.is_some() && !self.every_step {
-            steps.push(Step::Slowly(c));
-        }
-        let met = client.in_flight.is_some_and(|in_flight| in_flight.slow);
-        if left || met {
-            if client.in_flight.is_some() {
-                steps.push(Step::Cut(c));
-                steps.push(Step::GiveUp(c));
-            }
-            if client.call != Call::None {
-                steps.push(Step::Cancel(c));
-            }
-            steps.push(Step::Crash(c));
-        }
-        if left && client.subscription == Subscription::Live {
-            steps.push(Step::CutOwn(c));
-        }
-        if left && client.message {
-            steps.push(Step::LoseMessage(c));
-        }
+        let sends = client.in_flight.is_none() && self.slow_step(c, client).is_some();
+        let met = left || client.in_flight.is_some_and(|in_flight| in_flight.slow);
+        steps.extend(those_that([
+            (left && sends && !self.every_step, Step::Slowly(c)),
+            (met && client.in_flight.is_some(), Step::Cut(c)),
+            (met && client.in_flight.is_some(), Step::GiveUp(c)),
+            (met && client.call != Call::None, Step::Cancel(c)),
+            (met, Step::Crash(c)),
+            (left && client.subscription == Subscription::Live, Step::CutOwn(c)),
+            (left && client.message, Step::LoseMessage(c)),
+        ]));
     }
 
     /// What [`Step::Slowly`] sends.

@@ -23,58 +23,51 @@ pub(crate) struct Kind {
     inflict: Inflict,
 }
 
-type Inflict = for<'a> fn(&'a World<'_>, Details) -> Inflicted<'a>;
+type Inflict = for<'a> fn(&'a World<'_>, Details) -> LocalBoxFuture<'a, Option<Fault>>;
 
-type Inflicted<'a> = LocalBoxFuture<'a, Option<Fault>>;
+macro_rules! kind {
+    ($name:expr, $time:expr, $settle:expr, $inflict:path $(, $how:expr)*) => {{
+        let inflict: Inflict = |world, of| Box::pin($inflict(world, of $(, $how)*));
+        Kind { name: $name, time: $time, settle: $settle, inflict }
+    }};
+}
 
 const KINDS: &[&[Kind]] = &[LOUD, QUIET, LATE, SEVERAL];
 
 const LOUD: &[Kind] = &[
-    kind("kill connections", (0, 0), RECONNECT, |world, _| servers::kill(world, "normal")),
-    kind("kill subscribers", (0, 0), RECONNECT, |world, _| servers::kill(world, "pubsub")),
-    kind("stop a process", (100, 2400), RECONNECT, clients::stop),
-    kind("kill a process", (0, 0), RECONNECT, clients::kill),
-    kind("set a clock forward", (0, 3000), RECONNECT, clients::suspend),
-    kind("cut a link", (0, 0), RECONNECT, clients::cut),
-    kind("stall replies", (100, 1600), OUTAGE, |world, of| {
-        clients::hold(world, of, &[Direction::Down], false)
-    }),
-    kind("stall requests", (100, 1600), OUTAGE, |world, of| {
-        clients::hold(world, of, &[Direction::Up], false)
-    }),
-    kind("black hole", (100, 1600), OUTAGE, |world, of| clients::hold(world, of, BOTH_WAYS, true)),
-    kind("half open", (100, 1600), OUTAGE, clients::half_open),
-    kind("refuse connections", (1100, 1900), OUTAGE, clients::refuse),
-    kind("pause writes", (100, 1600), OUTAGE, |world, of| servers::pause(world, of, "WRITE")),
-    kind("pause everything", (100, 1600), OUTAGE, |world, of| servers::pause(world, of, "ALL")),
-    kind("stop the server", (100, 1600), OUTAGE, servers::stop),
-    kind("restart the server", (0, 1000), OUTAGE, servers::restart),
-    kind("lose all keys", (0, 1000), OUTAGE, servers::restart_empty),
-    kind("fill the memory", (100, 1600), OUTAGE, |world, of| {
-        servers::in_state(world, of, State::FullMemory)
-    }),
-    kind("refuse writes", (100, 1600), OUTAGE, |world, of| {
-        servers::in_state(world, of, State::Unsaved)
-    }),
-    kind("load the data", (100, 1600), OUTAGE, |world, of| {
-        servers::in_state(world, of, State::Loading)
-    }),
+    kind!("kill connections", (0, 0), RECONNECT, servers::kill, "normal"),
+    kind!("kill subscribers", (0, 0), RECONNECT, servers::kill, "pubsub"),
+    kind!("stop a process", (100, 2400), RECONNECT, clients::stop),
+    kind!("kill a process", (0, 0), RECONNECT, clients::kill),
+    kind!("set a clock forward", (0, 3000), RECONNECT, clients::suspend),
+    kind!("cut a link", (0, 0), RECONNECT, clients::cut),
+    kind!("stall replies", (100, 1600), OUTAGE, clients::hold, &[Direction::Down], false),
+    kind!("stall requests", (100, 1600), OUTAGE, clients::hold, &[Direction::Up], false),
+    kind!("black hole", (100, 1600), OUTAGE, clients::hold, BOTH_WAYS, true),
+    kind!("half open", (100, 1600), OUTAGE, clients::half_open),
+    kind!("refuse connections", (1100, 1900), OUTAGE, clients::refuse),
+    kind!("pause writes", (100, 1600), OUTAGE, servers::pause, "WRITE"),
+    kind!("pause everything", (100, 1600), OUTAGE, servers::pause, "ALL"),
+    kind!("stop the server", (100, 1600), OUTAGE, servers::stop),
+    kind!("restart the server", (0, 1000), OUTAGE, servers::restart),
+    kind!("lose all keys", (0, 1000), OUTAGE, servers::restart_empty),
+    kind!("fill the memory", (100, 1600), OUTAGE, servers::in_state, State::FullMemory),
+    kind!("refuse writes", (100, 1600), OUTAGE, servers::in_state, State::Unsaved),
+    kind!("load the data", (100, 1600), OUTAGE, servers::in_state, State::Loading),
 ];
 
 const QUIET: &[Kind] = &[
     // Who goes on without its connection for a while notices.
-    kind("lose a reply", (0, 0), RECONNECT, |world, of| {
-        requests::lose(world, of, Fate::AnswerLost)
-    }),
-    kind("reset before send", (0, 0), RECONNECT, |world, of| requests::lose(world, of, Fate::Lost)),
-    kind("delay subscriptions", (0, 0), RECONNECT, requests::delay_subscriptions),
-    kind(RESET, (0, 0), None, clients::break_one),
-    kind("delete a key", (0, 0), None, servers::delete_a_key),
-    kind("forget scripts", (0, 0), None, servers::forget_scripts),
-    kind("forge messages", (0, 0), None, servers::forge_messages),
+    kind!("lose a reply", (0, 0), RECONNECT, requests::lose, Fate::AnswerLost),
+    kind!("reset before send", (0, 0), RECONNECT, requests::lose, Fate::Lost),
+    kind!("delay subscriptions", (0, 0), RECONNECT, requests::delay_subscriptions),
+    kind!(RESET, (0, 0), None, clients::break_one),
+    kind!("delete a key", (0, 0), None, servers::delete_a_key),
+    kind!("forget scripts", (0, 0), None, servers::forget_scripts),
+    kind!("forge messages", (0, 0), None, servers::forge_messages),
 ];
 
-const LATE: &[Kind] = &[kind("hold up requests", (1000, 4000), OUTAGE, requests::hold_up)];
+const LATE: &[Kind] = &[kind!("hold up requests", (1000, 4000), OUTAGE, requests::hold_up)];
 
 const FAIL_OVER: &str = "fail over";
 
@@ -86,10 +79,10 @@ const MOVE_A_SLOT: &str = "move a slot";
 
 /// Where there are several servers.
 const SEVERAL: &[Kind] = &[
-    kind(FAIL_OVER, (0, 1600), OUTAGE, servers::fail_over),
-    kind(LOSE_WRITES, (0, 1600), OUTAGE, servers::lose_writes),
-    kind(HAVE_TWO, (0, 1600), OUTAGE, servers::have_two),
-    kind(MOVE_A_SLOT, (0, 1600), None, servers::move_slot),
+    kind!(FAIL_OVER, (0, 1600), OUTAGE, servers::fail_over),
+    kind!(LOSE_WRITES, (0, 1600), OUTAGE, servers::lose_writes),
+    kind!(HAVE_TWO, (0, 1600), OUTAGE, servers::have_two),
+    kind!(MOVE_A_SLOT, (0, 1600), None, servers::move_slot),
 ];
 
 /// Of all kinds that those servers can have; of all if any may be drawn.
@@ -100,10 +93,6 @@ pub(crate) fn names(topology: Option<Topology>) -> impl Iterator<Item = &'static
         _ => true,
     };
     KINDS.iter().copied().flatten().filter(happens).map(|kind| kind.name)
-}
-
-const fn kind(name: &'static str, time: (u64, u64), settle: Option<u64>, inflict: Inflict) -> Kind {
-    Kind { name, time, settle, inflict }
 }
 
 /// One thing that the nemesis does.

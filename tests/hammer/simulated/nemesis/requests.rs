@@ -1,32 +1,31 @@
 //! What befalls single requests.
 
-use futures::FutureExt;
 use redlatch::simulation::Fate;
 use tokio::time::sleep;
 
-use super::{Details, Inflicted, ON_ITS_WAY};
+use super::{Details, ON_ITS_WAY};
 use crate::prelude::*;
 use crate::simulated::servers::Topology;
 use crate::simulated::world::World;
 
 /// A release may fall between a waiter's first try and its subscription. What is behind that on its connection is late, too.
-pub(super) fn delay_subscriptions<'a>(world: &'a World<'_>, mut of: Details) -> Inflicted<'a> {
+pub(super) async fn delay_subscriptions(world: &World<'_>, mut of: Details) -> Option<Fault> {
     let time = Duration::from_millis(of.rng.u64(50..200));
     let subscribe = match world.plan.topology {
         Topology::Cluster => "SSUBSCRIBE",
         Topology::One | Topology::Sentinels => "SUBSCRIBE",
     };
-    hold(world, of, subscribe, time).boxed_local()
+    hold(world, of, subscribe, time).await
 }
 
 /// Requests that are held for longer than their caller waits.
-pub(super) fn hold_up<'a>(world: &'a World<'_>, of: Details) -> Inflicted<'a> {
+pub(super) async fn hold_up(world: &World<'_>, of: Details) -> Option<Fault> {
     let time = of.time;
-    hold(world, of, "EVALSHA", time).boxed_local()
+    hold(world, of, "EVALSHA", time).await
 }
 
-pub(super) fn lose<'a>(world: &'a World<'_>, of: Details, fate: Fate) -> Inflicted<'a> {
-    trap(world, of, "EVALSHA", fate).boxed_local()
+pub(super) async fn lose(world: &World<'_>, of: Details, fate: Fate) -> Option<Fault> {
+    trap(world, of, "EVALSHA", fate).await
 }
 
 async fn hold(world: &World<'_>, of: Details, command: &str, time: Duration) -> Option<Fault> {

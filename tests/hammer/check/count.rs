@@ -1,9 +1,9 @@
 //! H5 and H10: what the server counts for an owner is what that owner can have asked for.
 
-use crate::check::exclusion::who;
 use crate::check::liveness::takes_one_by_one;
 use crate::check::orphans::surely_over;
 use crate::check::several::STEP;
+use crate::check::who;
 use crate::prelude::*;
 use crate::witness::GRANTED;
 
@@ -172,48 +172,49 @@ pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{KEY, held, history, seen};
     use crate::history::Count;
+    use crate::trials::Trials;
 
-    pub(crate) fn kept_guards_are_counted_at_the_server() {
-        let hold = Acquire { kept: true, ..held(0, 10).renewed_by_a_watchdog() };
-        let found =
-            |samples| check(&history([hold.clone()]).with(|history| history.kept = Some(samples)));
-        for (count, wrong) in [(1, 0), (2, 1)] {
-            assert_eq!(found(vec![seen(&hold, 100, count)]).len(), wrong);
-        }
-        assert_eq!(found(Vec::new())[0].rule, "H5");
-    }
-
-    pub(crate) fn a_count_is_never_more_than_the_calls() {
-        let holds = [held(0, 10).until(30, 31), held(0, 20).until(28, 29)];
-        let found = |counts: &[(u64, u64)]| {
-            let count = |(t, count): &(u64, u64)| {
-                let Acquire { id, handle, .. } = holds[0];
-                Count { id, key: KEY, handle, inv: t * MS, ret: t * MS + 1, count: *count }
+    pub(crate) const TRIALS: Trials = &[
+        ("kept guards are counted at the server", || {
+            let hold = Acquire { kept: true, ..held(0, 10).renewed_by_a_watchdog() };
+            let found = |samples| {
+                check(&history([hold.clone()]).with(|history| history.kept = Some(samples)))
             };
-            let counts = counts.iter().map(count).collect();
-            once(&history(holds.clone()).with(|history| history.counts = counts))
-        };
-        assert_eq!(found(&[(15, 1), (25, 2)]), []);
-        assert_eq!(found(&[(30, 2)])[0].rule, "H10");
-    }
-
-    pub(crate) fn a_call_for_several_counts_twice_once_its_clock_may_say_that_it_has_waited_long() {
-        let call = Acquire { set: 1, ret: 800 * MS, ..held(0, 10).until(900, 901) };
-        let step = 10 + STEP / MS;
-        let found = |t, jump: Option<u64>| {
-            let history = history([call.clone()]).sampled([seen(&call, t, 2)]);
-            once(&jump.into_iter().fold(history, History::jumped))
-        };
-        assert_eq!(found(step - 5, None)[0].rule, "H10");
-        assert_eq!(found(step - 5, Some(20)), []);
-        assert_eq!(found(step - 5, Some(5))[0].rule, "H10");
-        assert_eq!(found(step + 5, Some(5)), []);
-    }
-
-    pub(crate) fn a_sample_is_never_more_than_the_calls() {
-        let hold = held(0, 10).until(30, 31);
-        let found = |count| once(&history([hold.clone()]).sampled([seen(&hold, 20, count)]));
-        assert_eq!(found(1), []);
-        assert_eq!(found(2)[0].rule, "H10");
-    }
+            for (count, wrong) in [(1, 0), (2, 1)] {
+                assert_eq!(found(vec![seen(&hold, 100, count)]).len(), wrong);
+            }
+            assert_eq!(found(Vec::new())[0].rule, "H5");
+        }),
+        ("a count is never more than the calls", || {
+            let holds = [held(0, 10).until(30, 31), held(0, 20).until(28, 29)];
+            let found = |counts: &[(u64, u64)]| {
+                let count = |(t, count): &(u64, u64)| {
+                    let Acquire { id, handle, .. } = holds[0];
+                    Count { id, key: KEY, handle, inv: t * MS, ret: t * MS + 1, count: *count }
+                };
+                let counts = counts.iter().map(count).collect();
+                once(&history(holds.clone()).with(|history| history.counts = counts))
+            };
+            assert_eq!(found(&[(15, 1), (25, 2)]), []);
+            assert_eq!(found(&[(30, 2)])[0].rule, "H10");
+        }),
+        ("a call for several counts twice once its clock may say that it has waited long", || {
+            let call = Acquire { set: 1, ret: 800 * MS, ..held(0, 10).until(900, 901) };
+            let step = 10 + STEP / MS;
+            let found = |t, jump: Option<u64>| {
+                let history = history([call.clone()]).sampled([seen(&call, t, 2)]);
+                once(&jump.into_iter().fold(history, History::jumped))
+            };
+            assert_eq!(found(step - 5, None)[0].rule, "H10");
+            assert_eq!(found(step - 5, Some(20)), []);
+            assert_eq!(found(step - 5, Some(5))[0].rule, "H10");
+            assert_eq!(found(step + 5, Some(5)), []);
+        }),
+        ("a sample is never more than the calls", || {
+            let hold = held(0, 10).until(30, 31);
+            let found = |count| once(&history([hold.clone()]).sampled([seen(&hold, 20, count)]));
+            assert_eq!(found(1), []);
+            assert_eq!(found(2)[0].rule, "H10");
+        }),
+    ];
 }

@@ -4,6 +4,7 @@
 //! (see [`crate::record`] on which side times are taken). So the sweep can miss an overlap that
 //! nobody acted on, and cannot find one that was not there.
 
+use crate::check::who;
 use crate::prelude::*;
 
 pub(crate) fn check(history: &History) -> Vec<Violation> {
@@ -51,104 +52,90 @@ impl<'a> Longest<'a> {
 
 fn overlap(a: &Acquire, b: &Acquire) -> Violation {
     let (from, to) = (b.ret, a.believed.min(b.believed));
-    let what = format!(
-        "name {} is held by {} and {} at once, for {:.3} ms at least",
-        b.key,
-        who(a),
-        who(b),
-        (to - from) as f64 / MS as f64
-    );
+    let (first, second, time) = (who(a), who(b), (to - from) as f64 / MS as f64);
+    let what = format!("is held by {first} and {second} at once, for {time:.3} ms at least");
+    let what = format!("name {} {what}", b.key);
     Violation::new("H1", what, (from, to)).of(&[a, b])
-}
-
-pub(crate) fn who(acquire: &Acquire) -> String {
-    let (process, handle) = acquire.handle;
-    format!("process {process}'s handle {handle}")
 }
 
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{KEY, deleted, held, history};
+    use crate::trials::Trials;
     use crate::witness::GRANTED;
-
-    pub(crate) fn what_is_not_believed_at_once_is_no_overlap() {
-        for (case, holds) in [
-            ("one after the other", [held(0, 10).until(20, 22), held(1, 21).until(30, 31)]),
-            ("the same handle may nest", [held(0, 10), held(0, 20)]),
-            ("a hold that was lost does not count", [held(0, 10).lost_at(40), held(1, 30)]),
-        ] {
-            assert_eq!(check(&history(holds)), [], "{case}");
-        }
-    }
-
-    pub(crate) fn two_at_once_are_an_overlap() {
-        let found = check(&history([held(0, 10).until(40, 41), held(1, 39)]));
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!((found[0].rule, found[0].from, found[0].to), ("H1", 39 * MS, 40 * MS));
-    }
-
-    pub(crate) fn a_short_hold_does_not_hide_a_long_one() {
-        let holds = [held(0, 10), held(1, 2000).until(2001, 2002), held(2, 1000)];
-        let found = check(&history(holds));
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!((found[0].from, found[0].to), (1000 * MS, 1010 * MS));
-    }
-
-    pub(crate) fn readers_share_a_lock_and_nobody_writes_beside_them() {
-        let [one, two] = [held(0, 10).reading(), held(1, 20).reading()];
-        assert_eq!(check(&history([one.clone(), two.clone()])), []);
-        assert_eq!(check(&history([one.clone(), two, held(2, 30)])).len(), 1);
-        assert_eq!(check(&history([held(2, 5).until(30, 31), one])).len(), 1);
-    }
 
     fn overlaps<const N: usize>(calls: [Acquire; N], deleted_at: Option<u64>) -> bool {
         let history = history(calls).fault(deleted_at.map(|t| deleted(KEY, t)));
         !check(&history).is_empty()
     }
 
-    pub(crate) fn who_has_a_lock_from_one_whose_key_was_deleted_never_had_it() {
-        let overlaps = |outcome, deleted_at| {
-            let handed = held(1, 30).until(40, 41).told(outcome).believed_until(35);
-            overlaps([held(0, 20), handed], deleted_at)
-        };
-        assert!(!overlaps(Outcome::Lost, Some(10)));
-        assert!(overlaps(Outcome::Lost, None), "it was told of a loss that nobody caused");
-        assert!(overlaps(Outcome::Done, Some(10)), "it had it, and gave it back");
-    }
-
-    pub(crate) fn who_was_handed_a_lock_whose_key_had_been_deleted_never_had_it() {
-        let overlaps = |deleted_at| {
-            let handed = held(0, 30).until(40, 41).by_handle(2);
-            overlaps([held(0, 5).until(28, 29), handed, held(1, 20)], Some(deleted_at))
-        };
-        assert!(!overlaps(15));
-        assert!(overlaps(3), "its possession is younger");
-    }
-
-    pub(crate) fn who_was_handed_what_a_call_that_gave_up_had_before_the_deletion_never_had_it() {
-        let overlaps = |later: u64, number: u32| {
-            // Of the same client, which has counted on by then; its lock is another one.
-            let after = held(0, later).until(later + 1, later + 2).of(KEY + 1).by_owner(number);
-            let handed = held(0, 30).until(40, 41).by_handle(2).by_owner(8);
-            overlaps([after, handed, held(1, 20)], Some(15))
-        };
-        assert!(!overlaps(10, 9));
-        assert!(overlaps(16, 9), "its possession may be younger");
-        assert!(overlaps(10, 7), "its possession may be younger");
-        assert!(overlaps(10, GRANTED + 9), "Redis has made that number");
-    }
-
-    pub(crate) fn who_was_handed_less_than_it_asked_for_may_have_it_from_before_the_deletion() {
-        let overlaps = |valid, deleted_at| {
-            let handed = held(0, 30).by_handle(2).by_owner(8).valid_until(valid);
-            overlaps([handed, held(1, 40)], Some(deleted_at))
-        };
-        assert!(!overlaps(900, 15));
-        assert!(overlaps(900, 990), "that was later");
-        assert!(overlaps(1030, 15), "it asked Redis itself");
-    }
-
-    pub(crate) fn who_deletes_a_key_breaks_exclusion_by_definition() {
-        assert!(!overlaps([held(0, 10), held(1, 30)], Some(20)));
-    }
+    pub(crate) const TRIALS: Trials = &[
+        ("what is not believed at once is no overlap", || {
+            for (case, holds) in [
+                ("one after the other", [held(0, 10).until(20, 22), held(1, 21).until(30, 31)]),
+                ("the same handle may nest", [held(0, 10), held(0, 20)]),
+                ("a hold that was lost does not count", [held(0, 10).lost_at(40), held(1, 30)]),
+            ] {
+                assert_eq!(check(&history(holds)), [], "{case}");
+            }
+        }),
+        ("two at once are an overlap", || {
+            let found = check(&history([held(0, 10).until(40, 41), held(1, 39)]));
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!((found[0].rule, found[0].from, found[0].to), ("H1", 39 * MS, 40 * MS));
+        }),
+        ("a short hold does not hide a long one", || {
+            let holds = [held(0, 10), held(1, 2000).until(2001, 2002), held(2, 1000)];
+            let found = check(&history(holds));
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!((found[0].from, found[0].to), (1000 * MS, 1010 * MS));
+        }),
+        ("readers share a lock and nobody writes beside them", || {
+            let [one, two] = [held(0, 10).reading(), held(1, 20).reading()];
+            assert_eq!(check(&history([one.clone(), two.clone()])), []);
+            assert_eq!(check(&history([one.clone(), two, held(2, 30)])).len(), 1);
+            assert_eq!(check(&history([held(2, 5).until(30, 31), one])).len(), 1);
+        }),
+        ("who has a lock from one whose key was deleted never had it", || {
+            let overlaps = |outcome, deleted_at| {
+                let handed = held(1, 30).until(40, 41).told(outcome).believed_until(35);
+                overlaps([held(0, 20), handed], deleted_at)
+            };
+            assert!(!overlaps(Outcome::Lost, Some(10)));
+            assert!(overlaps(Outcome::Lost, None), "it was told of a loss that nobody caused");
+            assert!(overlaps(Outcome::Done, Some(10)), "it had it, and gave it back");
+        }),
+        ("who was handed a lock whose key had been deleted never had it", || {
+            let overlaps = |deleted_at| {
+                let handed = held(0, 30).until(40, 41).by_handle(2);
+                overlaps([held(0, 5).until(28, 29), handed, held(1, 20)], Some(deleted_at))
+            };
+            assert!(!overlaps(15));
+            assert!(overlaps(3), "its possession is younger");
+        }),
+        ("who was handed what a call that gave up had before the deletion never had it", || {
+            let overlaps = |later: u64, number: u32| {
+                // Of the same client, which has counted on by then; its lock is another one.
+                let after = held(0, later).until(later + 1, later + 2).of(KEY + 1).by_owner(number);
+                let handed = held(0, 30).until(40, 41).by_handle(2).by_owner(8);
+                overlaps([after, handed, held(1, 20)], Some(15))
+            };
+            assert!(!overlaps(10, 9));
+            assert!(overlaps(16, 9), "its possession may be younger");
+            assert!(overlaps(10, 7), "its possession may be younger");
+            assert!(overlaps(10, GRANTED + 9), "Redis has made that number");
+        }),
+        ("who was handed less than it asked for may have it from before the deletion", || {
+            let overlaps = |valid, deleted_at| {
+                let handed = held(0, 30).by_handle(2).by_owner(8).valid_until(valid);
+                overlaps([handed, held(1, 40)], Some(deleted_at))
+            };
+            assert!(!overlaps(900, 15));
+            assert!(overlaps(900, 990), "that was later");
+            assert!(overlaps(1030, 15), "it asked Redis itself");
+        }),
+        ("who deletes a key breaks exclusion by definition", || {
+            assert!(!overlaps([held(0, 10), held(1, 30)], Some(20)));
+        }),
+    ];
 }

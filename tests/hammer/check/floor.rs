@@ -98,6 +98,7 @@ pub(crate) fn missing(done: &Done, floor: &Floor) -> Vec<String> {
 
 pub(crate) mod trials {
     use super::*;
+    use crate::trials::Trials;
 
     fn enough() -> Done {
         let faults = ["a", "b", "c"].into_iter().map(|kind| (kind, (2, 1))).collect();
@@ -105,37 +106,38 @@ pub(crate) mod trials {
         Done { grants: 100, renewals: 1, hand_offs: 10, faults, ..done }
     }
 
-    pub(crate) fn enough_is_enough() {
-        assert_eq!(missing(&enough(), &Floor::for_seconds(2)), Vec::<String>::new());
-    }
-
-    pub(crate) fn a_long_run_needs_late_requests_and_every_kind() {
-        let floor = |lateness, every_kind| Floor { lateness, every_kind, ..Floor::for_seconds(2) };
-        let mut done = enough();
-        assert_eq!(missing(&done, &floor(LATENESS, false)).len(), 5);
-        done.faults.extend(LATENESS.iter().map(|kind| (*kind, (1, 1))));
-        done.fates.never = 1;
-        assert_eq!(missing(&done, &floor(LATENESS, true)), Vec::<String>::new());
-        done.faults.insert("d", (1, 0));
-        assert_eq!(missing(&done, &floor(LATENESS, false)), Vec::<String>::new());
-        assert_eq!(missing(&done, &floor(LATENESS, true)).len(), 1);
-    }
-
-    pub(crate) fn too_little_of_anything_is_too_little() {
-        let floor = Floor::for_seconds(2);
-        for spoil in [
-            |done: &mut Done| done.operations = 999,
-            |done: &mut Done| done.of_read_write = 49,
-            |done: &mut Done| done.of_several = 19,
-            |done: &mut Done| done.grants = 99,
-            |done: &mut Done| done.renewals = 0,
-            |done: &mut Done| done.hand_offs = 9,
-            |done: &mut Done| done.faults.extend([("a", (2, 0))]),
-            |done: &mut Done| done.faults.extend([("d", (4, 0))]),
-        ] {
+    pub(crate) const TRIALS: Trials = &[
+        ("enough is enough", || {
+            assert_eq!(missing(&enough(), &Floor::for_seconds(2)), Vec::<String>::new());
+        }),
+        ("a long run needs late requests and every kind", || {
+            let floor =
+                |lateness, every_kind| Floor { lateness, every_kind, ..Floor::for_seconds(2) };
             let mut done = enough();
-            spoil(&mut done);
-            assert_eq!(missing(&done, &floor).len(), 1, "{done:?}");
-        }
-    }
+            assert_eq!(missing(&done, &floor(LATENESS, false)).len(), 5);
+            done.faults.extend(LATENESS.iter().map(|kind| (*kind, (1, 1))));
+            done.fates.never = 1;
+            assert_eq!(missing(&done, &floor(LATENESS, true)), Vec::<String>::new());
+            done.faults.insert("d", (1, 0));
+            assert_eq!(missing(&done, &floor(LATENESS, false)), Vec::<String>::new());
+            assert_eq!(missing(&done, &floor(LATENESS, true)).len(), 1);
+        }),
+        ("too little of anything is too little", || {
+            let floor = Floor::for_seconds(2);
+            for spoil in [
+                |done: &mut Done| done.operations = 999,
+                |done: &mut Done| done.of_read_write = 49,
+                |done: &mut Done| done.of_several = 19,
+                |done: &mut Done| done.grants = 99,
+                |done: &mut Done| done.renewals = 0,
+                |done: &mut Done| done.hand_offs = 9,
+                |done: &mut Done| done.faults.extend([("a", (2, 0))]),
+                |done: &mut Done| done.faults.extend([("d", (4, 0))]),
+            ] {
+                let mut done = enough();
+                spoil(&mut done);
+                assert_eq!(missing(&done, &floor).len(), 1, "{done:?}");
+            }
+        }),
+    ];
 }

@@ -251,6 +251,7 @@ fn waited(
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{KEY, asked, held, history};
+    use crate::trials::Trials;
 
     fn found(history: &History) -> Vec<Violation> {
         check(history, &Calm::default())
@@ -265,88 +266,86 @@ pub(crate) mod trials {
         history(calls.map(|(reads, call)| Acquire { reads, ..call.of(KEY - 1) }))
     }
 
-    pub(crate) fn a_name_does_not_stay_free_while_somebody_waits() {
-        let gave_up = asked(1, 20).ended(Outcome::Cancelled, 4000);
-        for (case, waiter, wrong) in [
-            ("a prompt hand-off", waiting(20, 510), 0),
-            ("a lost wake-up", waiting(20, 1200), 1),
-            ("who gave up waiting had waited, too", gave_up, 1),
-            ("a name that nobody wanted", waiting(2990, 3000), 0),
-        ] {
-            let found = found(&history([held(0, 10).until(500, 501), waiter]));
-            assert_eq!(found.len(), wrong, "{case}: {found:?}");
-            assert!(found.iter().all(|one| (one.rule, one.from) == ("H6", 501 * MS)), "{found:?}");
-        }
-    }
-
-    pub(crate) fn who_waits_for_several_waits_while_all_are_free() {
-        let several = Acquire { set: 0b11, ..asked(1, 20).ended(Outcome::Cancelled, 2_000) };
-        let found = |second_until| {
-            let until = |t| held(2, 10).renewed_by_a_watchdog().until(t, t);
-            let [first, second] = [until(500).of(0), until(second_until).of(2)];
-            let calls = [first, several.clone().of(0), second, several.clone().of(2)];
-            found(&history(calls)).iter().filter(|one| one.rule == "H6").count()
-        };
-        assert_eq!([found(1_500), found(1_000)], [0, 1]);
-    }
-
-    pub(crate) fn readers_keep_no_reader_out() {
-        let found = |writes_until, killed: Option<u64>| {
-            let reader = held(0, 10).renewed_by_a_watchdog();
-            let writer = asked(2, 15).ended(Outcome::Cancelled, writes_until);
-            let history = shared([(true, reader), (true, waiting(20, 1500)), (false, writer)]);
-            found(&history.with(|history| history.processes[2].killed = killed)).len()
-        };
-        assert_eq!([found(16, None), found(990, None)], [1, 0]);
-        let dead = Some(15 * MS);
-        assert_eq!(found(16, dead), 0, "one that has died behind readers does for its term");
-    }
-
-    pub(crate) fn a_write_whose_lease_has_ended_keeps_readers_out_beside_a_reader_of_its_handle() {
-        let found = |read_until, given_back: Option<u64>, handle| {
-            let reader = held(0, 10).renewed_by_a_watchdog().until(read_until, read_until);
-            let writer = held(0, 20).with_lease(40);
-            let writer = given_back.into_iter().fold(writer, |writer, t| writer.until(t, t));
-            let waiter = (true, waiting(15, 2_000));
-            found(&shared([(true, reader.by_handle(handle)), (false, writer), waiter])).len()
-        };
-        assert_eq!([found(1_900, None, 1), found(1_900, Some(1_900), 1)], [0, 0]);
-        // Both sides are over, the write was given back, or another handle reads.
-        assert_eq!([found(1_300, None, 1), found(1_900, Some(1_300), 1)], [2, 1]);
-        assert_eq!(found(1_900, None, 2), 1);
-    }
-
-    pub(crate) fn what_is_dropped_before_its_clock_is_set_forward_ends_with_its_lease() {
-        let found = |outcome, jump| {
-            let hold = held(0, 10).renewed_by_a_watchdog().until(500, 501).told(outcome);
-            found(&history([hold, waiting(20, 1_400)]).jumped(jump)).len()
-        };
-        assert_eq!([found(Outcome::Open, 502), found(Outcome::Done, 502)], [0, 1]);
-        assert_eq!(found(Outcome::Open, 1_300), 1, "the release had been made by then");
-    }
-
-    pub(crate) fn an_outage_is_no_time_to_judge() {
-        let history = history([held(0, 10).until(500, 501), waiting(20, 2000)]);
-        let calm = Calm::without([(600 * MS, 1500 * MS)].into_iter());
-        assert_eq!(check(&history, &calm), []);
-    }
-
-    pub(crate) fn a_request_of_the_dead_may_have_been_granted() {
-        let found = |granted| {
-            let calls = [held(2, 10).until(480, 481), asked(0, 20), waiting(30, granted)];
-            found(&history(calls).killed(490)).len()
-        };
-        assert_eq!([found(1500), found(2600)], [0, 1]);
-    }
-
-    pub(crate) fn a_crash_blocks_for_its_lease_and_no_longer() {
-        let calls = |granted| [held(0, 10).renewed_by_a_watchdog(), waiting(20, granted)];
-        let found = |calls: [Acquire; 2]| found(&history(calls).killed(500));
-        assert_eq!(found(calls(1550)), []);
-        assert_eq!(found(calls(2600))[0].rule, "H7");
-        // A fair lock may have been granted to the dead.
-        let fair =
-            |granted| found(calls(granted).map(|call| call.of(KEY + 1).with_lease(100))).len();
-        assert_eq!([fair(2_100), fair(2_200)], [0, 1]);
-    }
+    pub(crate) const TRIALS: Trials = &[
+        ("a name does not stay free while somebody waits", || {
+            let gave_up = asked(1, 20).ended(Outcome::Cancelled, 4000);
+            for (case, waiter, wrong) in [
+                ("a prompt hand-off", waiting(20, 510), 0),
+                ("a lost wake-up", waiting(20, 1200), 1),
+                ("who gave up waiting had waited, too", gave_up, 1),
+                ("a name that nobody wanted", waiting(2990, 3000), 0),
+            ] {
+                let found = found(&history([held(0, 10).until(500, 501), waiter]));
+                assert_eq!(found.len(), wrong, "{case}: {found:?}");
+                assert!(
+                    found.iter().all(|one| (one.rule, one.from) == ("H6", 501 * MS)),
+                    "{found:?}"
+                );
+            }
+        }),
+        ("who waits for several waits while all are free", || {
+            let several = Acquire { set: 0b11, ..asked(1, 20).ended(Outcome::Cancelled, 2_000) };
+            let found = |second_until| {
+                let until = |t| held(2, 10).renewed_by_a_watchdog().until(t, t);
+                let [first, second] = [until(500).of(0), until(second_until).of(2)];
+                let calls = [first, several.clone().of(0), second, several.clone().of(2)];
+                found(&history(calls)).iter().filter(|one| one.rule == "H6").count()
+            };
+            assert_eq!([found(1_500), found(1_000)], [0, 1]);
+        }),
+        ("readers keep no reader out", || {
+            let found = |writes_until, killed: Option<u64>| {
+                let reader = held(0, 10).renewed_by_a_watchdog();
+                let writer = asked(2, 15).ended(Outcome::Cancelled, writes_until);
+                let history = shared([(true, reader), (true, waiting(20, 1500)), (false, writer)]);
+                found(&history.with(|history| history.processes[2].killed = killed)).len()
+            };
+            assert_eq!([found(16, None), found(990, None)], [1, 0]);
+            let dead = Some(15 * MS);
+            assert_eq!(found(16, dead), 0, "one that has died behind readers does for its term");
+        }),
+        ("a write whose lease has ended keeps readers out beside a reader of its handle", || {
+            let found = |read_until, given_back: Option<u64>, handle| {
+                let reader = held(0, 10).renewed_by_a_watchdog().until(read_until, read_until);
+                let writer = held(0, 20).with_lease(40);
+                let writer = given_back.into_iter().fold(writer, |writer, t| writer.until(t, t));
+                let waiter = (true, waiting(15, 2_000));
+                found(&shared([(true, reader.by_handle(handle)), (false, writer), waiter])).len()
+            };
+            assert_eq!([found(1_900, None, 1), found(1_900, Some(1_900), 1)], [0, 0]);
+            // Both sides are over, the write was given back, or another handle reads.
+            assert_eq!([found(1_300, None, 1), found(1_900, Some(1_300), 1)], [2, 1]);
+            assert_eq!(found(1_900, None, 2), 1);
+        }),
+        ("what is dropped before its clock is set forward ends with its lease", || {
+            let found = |outcome, jump| {
+                let hold = held(0, 10).renewed_by_a_watchdog().until(500, 501).told(outcome);
+                found(&history([hold, waiting(20, 1_400)]).jumped(jump)).len()
+            };
+            assert_eq!([found(Outcome::Open, 502), found(Outcome::Done, 502)], [0, 1]);
+            assert_eq!(found(Outcome::Open, 1_300), 1, "the release had been made by then");
+        }),
+        ("an outage is no time to judge", || {
+            let history = history([held(0, 10).until(500, 501), waiting(20, 2000)]);
+            let calm = Calm::without([(600 * MS, 1500 * MS)].into_iter());
+            assert_eq!(check(&history, &calm), []);
+        }),
+        ("a request of the dead may have been granted", || {
+            let found = |granted| {
+                let calls = [held(2, 10).until(480, 481), asked(0, 20), waiting(30, granted)];
+                found(&history(calls).killed(490)).len()
+            };
+            assert_eq!([found(1500), found(2600)], [0, 1]);
+        }),
+        ("a crash blocks for its lease and no longer", || {
+            let calls = |granted| [held(0, 10).renewed_by_a_watchdog(), waiting(20, granted)];
+            let found = |calls: [Acquire; 2]| found(&history(calls).killed(500));
+            assert_eq!(found(calls(1550)), []);
+            assert_eq!(found(calls(2600))[0].rule, "H7");
+            // A fair lock may have been granted to the dead.
+            let fair =
+                |granted| found(calls(granted).map(|call| call.of(KEY + 1).with_lease(100))).len();
+            assert_eq!([fair(2_100), fair(2_200)], [0, 1]);
+        }),
+    ];
 }

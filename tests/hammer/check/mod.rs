@@ -83,10 +83,26 @@ impl Violation {
         Self { rule, what, from, to, calls: Vec::new() }
     }
 
+    /// What is wrong with a hold.
+    pub(crate) fn of_hold(
+        rule: &'static str,
+        hold: &Acquire,
+        what: &str,
+        window: (u64, u64),
+    ) -> Self {
+        let what = format!("name {}: {} {what}", hold.key, who(hold));
+        Self::new(rule, what, window).of(&[hold])
+    }
+
     pub(crate) fn of(mut self, calls: &[&Acquire]) -> Self {
         self.calls.extend(calls.iter().map(|acquire| acquire.id));
         self
     }
+}
+
+pub(crate) fn who(acquire: &Acquire) -> String {
+    let (process, handle) = acquire.handle;
+    format!("process {process}'s handle {handle}")
 }
 
 /// All rules but the floor, which says whether their silence means anything.

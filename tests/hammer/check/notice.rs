@@ -1,6 +1,5 @@
 //! H8 and H9: loss is told in time, for good, and only when it happened.
 
-use crate::check::exclusion::who;
 use crate::check::liveness::takes_one_by_one;
 use crate::history::LONGEST_LEASE;
 use crate::prelude::*;
@@ -19,9 +18,7 @@ pub(crate) fn in_time(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     for hold in history.grants() {
         let mut wrong = |what: &str, t: u64| {
-            let what = format!("name {}: {} {what}", hold.key, who(hold));
-            let window = (hold.deadline_high.min(t), t);
-            found.push(Violation::new("H8", what, window).of(&[hold]));
+            found.push(Violation::of_hold("H8", hold, what, (hold.deadline_high.min(t), t)));
         };
         if let Some(t) = hold.healed {
             wrong("was believed again after it had been lost", t);
@@ -62,12 +59,9 @@ pub(crate) fn of_deletion(history: &History) -> Vec<Violation> {
             let renewed = hold.lease / 3 + hold.lease / 12 + late(history, hold);
             let due = calm[usize::from(hold.id.0)].after(t1 + hold.lease / 3, renewed);
             if due < hold.last_true {
-                let what = format!(
-                    "name {key}: {} still believed {} ms after its key was deleted",
-                    who(hold),
-                    (hold.last_true - t1) / MS
-                );
-                found.push(Violation::new("H8", what, (t0, hold.last_true)).of(&[hold]));
+                let late = (hold.last_true - t1) / MS;
+                let what = format!("still believed {late} ms after its key was deleted");
+                found.push(Violation::of_hold("H8", hold, &what, (t0, hold.last_true)));
             }
         }
     }
@@ -106,12 +100,9 @@ pub(crate) fn not_false(history: &History) -> Vec<Violation> {
         if lost + wrong_clock < hold.deadline {
             let left = (hold.deadline - lost) as f64 / MS as f64;
             let what = format!(
-                "name {}: {} was told of a loss {left:.1} ms before its deadline, and nobody had \
-                 touched the key",
-                hold.key,
-                who(hold)
+                "was told of a loss {left:.1} ms before its deadline, and nobody had touched the key"
             );
-            found.push(Violation::new("H9", what, window).of(&[hold]));
+            found.push(Violation::of_hold("H9", hold, &what, window));
         } else if hold.watched
             && closed.get(&hold.owner.0).is_none_or(|client| lost < client.closing)
         {
@@ -123,15 +114,11 @@ pub(crate) fn not_false(history: &History) -> Vec<Violation> {
             let disturbed = later.map(|later| reasons.disturbed(from + later, over + later));
             let disturbed = disturbed.max().unwrap_or_default();
             if disturbed * 10 < hold.lease * 4 {
+                let (disturbed, lease) = (disturbed / MS, hold.lease / MS);
                 let what = format!(
-                    "name {}: {} was not renewed in time, although only {} of its {} ms were \
-                     disturbed",
-                    hold.key,
-                    who(hold),
-                    disturbed / MS,
-                    hold.lease / MS
+                    "was not renewed in time, although only {disturbed} of its {lease} ms were disturbed"
                 );
-                found.push(Violation::new("H9", what, window).of(&[hold]));
+                found.push(Violation::of_hold("H9", hold, &what, window));
             }
         }
     }
@@ -201,122 +188,115 @@ fn came_from_a_deleted_key(history: &History, hold: &Acquire) -> bool {
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{KEY, asked, deleted, fault, held, history};
+    use crate::trials::Trials;
 
     fn watched() -> Acquire {
         held(0, 10).renewed_by_a_watchdog()
     }
 
-    pub(crate) fn a_late_notice_is_found_unless_the_process_stood_still() {
-        let lost_at = |t| history([held(0, 10).lost_at(t)]);
-        assert_eq!(in_time(&lost_at(1011)), []);
-        assert_eq!(not_false(&lost_at(1011)), []);
-        assert_eq!(in_time(&lost_at(1100))[0].rule, "H8");
-        assert_eq!(in_time(&lost_at(1100).paused([(900, 1050)])), []);
-    }
-
-    pub(crate) fn whose_key_is_taken_away_after_a_renewal_is_told_when_that_is_known() {
-        let found = |watched, until| {
-            let hold = Acquire { watched, ..held(0, 10).lost_at(1100) };
-            in_time(&history([hold]).freed(KEY, [(1050, until)]))
-        };
-        assert_eq!(found(true, 1060), []);
-        assert_eq!(found(true, 1150)[0].rule, "H8");
-        assert_eq!(found(false, 1060)[0].rule, "H8");
-    }
-
-    pub(crate) fn what_held_up_less_than_one_lease_is_no_reason_for_its_end() {
-        let found =
-            |pauses: Vec<(u64, u64)>| not_false(&history([watched().lost_at(9000)]).paused(pauses));
-        // Half a second in all, and never much of a lease at once.
-        let short = (1..9).map(|second| (second * 1000, second * 1000 + 60));
-        assert_eq!(found(short.collect())[0].rule, "H9");
-        // Nobody has looked since, so it may have been renewed until then.
-        assert_eq!(found(vec![(3000, 3500)]), []);
-    }
-
-    pub(crate) fn belief_after_the_deadline_or_a_loss_is_found() {
-        let late = Acquire { overdue: Some(1200 * MS), ..held(0, 10) };
-        let healed = Acquire { healed: Some(3600 * MS), ..held(1, 3000).lost_at(3500) };
-        assert_eq!(in_time(&history([late, healed])).len(), 2);
-    }
-
-    pub(crate) fn a_loss_before_the_deadline_needs_a_reason() {
-        let lost = || history([held(0, 10).lost_at(500)]);
-        assert_eq!(not_false(&lost())[0].rule, "H9");
-        // Handed off, and never confirmed: what took it away may have come before the call.
-        assert_eq!(not_false(&history([held(0, 10).lost_at(100).valid_until(300)])), []);
-        assert_eq!(not_false(&lost().fault([deleted(KEY, 400)])), []);
-    }
-
-    pub(crate) fn who_joined_after_the_key_was_deleted_is_told_of_a_loss() {
-        let found = |t| {
-            let joined = held(0, 400).lost_at(500).by_handle(2);
-            let calls = [held(0, 10).believed_until(300), joined];
-            not_false(&history(calls).freed(KEY, [(t, t + 1)])).len()
-        };
-        assert_eq!([found(5), found(350)], [1, 0]);
-    }
-
-    pub(crate) fn a_release_of_a_nested_hold_may_come_when_the_outer_one_has_ended() {
-        let found = |outer_ends| {
-            let outer = Acquire { deadline: outer_ends * MS, ..held(0, 10).with_lease(40) };
-            not_false(&history([outer, held(0, 20).until(45, 90).told(Outcome::Lost)])).len()
-        };
-        assert_eq!([found(50), found(95)], [0, 1]);
-    }
-
-    pub(crate) fn a_lock_handed_off_by_one_whose_key_was_deleted_is_lost_for_a_reason() {
-        // The key of the first is deleted at 400. At 505 it hands the lock off to the second, and
-        // at 510 the second to the third, which learns at 520 that there is nothing.
-        let found = |first: u16, asked: [u64; 2], deleted: Option<(u64, u64)>| {
-            let first = Acquire { deadline: 9_000 * MS, ..held(first, 10).until(505, 520) };
-            let second = held(0, 506).until(510, 520).asked_at(asked[0]).by_owner(2);
-            let third = held(0, 511).until(512, 520).asked_at(asked[1]).by_owner(3);
-            let calls = [first, second, third.told(Outcome::Lost)];
-            not_false(&history(calls).freed(KEY, deleted)).len()
-        };
-        let deleted = Some((400, 401));
-        assert_eq!(found(0, [450, 460], deleted), 0);
-        // Inside one client only, and only one after the other.
-        assert_eq!([found(1, [450, 460], deleted), found(0, [506, 506], deleted)], [1, 1]);
-        assert_eq!(found(0, [450, 460], None), 1);
-    }
-
-    pub(crate) fn a_lock_handed_off_by_one_who_waits_for_more_is_lost_for_a_reason() {
-        // The first waits for several locks, takes this one, whose key is deleted at 400, and gives it back at 505.
-        let found = |waits_for, until| {
-            let several = asked(0, 10).ended(Outcome::Busy, until);
-            let second = held(0, 506).until(510, 520).told(Outcome::Lost).asked_at(450);
-            let calls = [Acquire { set: waits_for, ..several }, second];
-            not_false(&history(calls).freed(KEY, [(400, 401)])).len()
-        };
-        assert_eq!([found(0b101, 900), found(0b101, 440), found(0, 900)], [0, 1, 1]);
-    }
-
-    pub(crate) fn who_goes_on_believing_in_a_deleted_key_is_found() {
-        let history = || history([watched().believed_until(1900)]);
-        let found = |t| of_deletion(&history().freed(KEY, [(t, t + 1)])).len();
-        assert_eq!([found(1050), found(1100)], [1, 0]);
-    }
-
-    pub(crate) fn a_closed_client_renews_nothing() {
-        let lost = || history([watched().lost_at(1010)]);
-        let found = |closing| not_false(&lost().closed_at(closing, closing)).len();
-        assert_eq!([found(1011), found(500)], [1, 0]);
-        let deleted = || history([watched().believed_until(1900)]).freed(KEY, [(1050, 1051)]);
-        let found = |closing| of_deletion(&deleted().closed_at(closing, closing)).len();
-        assert_eq!([found(1901), found(1000)], [1, 0]);
-    }
-
-    pub(crate) fn a_watchdog_that_gives_up_early_is_found() {
-        let lost = || history([watched().lost_at(1010)]);
-        assert_eq!(not_false(&lost())[0].rule, "H9");
-        assert_eq!(not_false(&lost().paused([(100, 600)])), []);
-        // Of a request that is held up, and of one that was for too short a time.
-        let found = |arrives| {
-            let (settle, late) = (Some(1_700 * MS), Some(arrives * MS));
-            not_false(&lost().fault([Fault { settle, late, ..fault(150, 200) }])).len()
-        };
-        assert_eq!([found(900), found(300)], [0, 1]);
-    }
+    pub(crate) const TRIALS: Trials = &[
+        ("a late notice is found unless the process stood still", || {
+            let lost_at = |t| history([held(0, 10).lost_at(t)]);
+            assert_eq!(in_time(&lost_at(1011)), []);
+            assert_eq!(not_false(&lost_at(1011)), []);
+            assert_eq!(in_time(&lost_at(1100))[0].rule, "H8");
+            assert_eq!(in_time(&lost_at(1100).paused([(900, 1050)])), []);
+        }),
+        ("whose key is taken away after a renewal is told when that is known", || {
+            let found = |watched, until| {
+                let hold = Acquire { watched, ..held(0, 10).lost_at(1100) };
+                in_time(&history([hold]).freed(KEY, [(1050, until)]))
+            };
+            assert_eq!(found(true, 1060), []);
+            assert_eq!(found(true, 1150)[0].rule, "H8");
+            assert_eq!(found(false, 1060)[0].rule, "H8");
+        }),
+        ("what held up less than one lease is no reason for its end", || {
+            let found = |pauses: Vec<(u64, u64)>| {
+                not_false(&history([watched().lost_at(9000)]).paused(pauses))
+            };
+            // Half a second in all, and never much of a lease at once.
+            let short = (1..9).map(|second| (second * 1000, second * 1000 + 60));
+            assert_eq!(found(short.collect())[0].rule, "H9");
+            // Nobody has looked since, so it may have been renewed until then.
+            assert_eq!(found(vec![(3000, 3500)]), []);
+        }),
+        ("belief after the deadline or a loss is found", || {
+            let late = Acquire { overdue: Some(1200 * MS), ..held(0, 10) };
+            let healed = Acquire { healed: Some(3600 * MS), ..held(1, 3000).lost_at(3500) };
+            assert_eq!(in_time(&history([late, healed])).len(), 2);
+        }),
+        ("a loss before the deadline needs a reason", || {
+            let lost = || history([held(0, 10).lost_at(500)]);
+            assert_eq!(not_false(&lost())[0].rule, "H9");
+            // Handed off, and never confirmed: what took it away may have come before the call.
+            assert_eq!(not_false(&history([held(0, 10).lost_at(100).valid_until(300)])), []);
+            assert_eq!(not_false(&lost().fault([deleted(KEY, 400)])), []);
+        }),
+        ("who joined after the key was deleted is told of a loss", || {
+            let found = |t| {
+                let joined = held(0, 400).lost_at(500).by_handle(2);
+                let calls = [held(0, 10).believed_until(300), joined];
+                not_false(&history(calls).freed(KEY, [(t, t + 1)])).len()
+            };
+            assert_eq!([found(5), found(350)], [1, 0]);
+        }),
+        ("a release of a nested hold may come when the outer one has ended", || {
+            let found = |outer_ends| {
+                let outer = Acquire { deadline: outer_ends * MS, ..held(0, 10).with_lease(40) };
+                not_false(&history([outer, held(0, 20).until(45, 90).told(Outcome::Lost)])).len()
+            };
+            assert_eq!([found(50), found(95)], [0, 1]);
+        }),
+        ("a lock handed off by one whose key was deleted is lost for a reason", || {
+            // The key of the first is deleted at 400. At 505 it hands the lock off to the second, and
+            // at 510 the second to the third, which learns at 520 that there is nothing.
+            let found = |first: u16, asked: [u64; 2], deleted: Option<(u64, u64)>| {
+                let first = Acquire { deadline: 9_000 * MS, ..held(first, 10).until(505, 520) };
+                let second = held(0, 506).until(510, 520).asked_at(asked[0]).by_owner(2);
+                let third = held(0, 511).until(512, 520).asked_at(asked[1]).by_owner(3);
+                let calls = [first, second, third.told(Outcome::Lost)];
+                not_false(&history(calls).freed(KEY, deleted)).len()
+            };
+            let deleted = Some((400, 401));
+            assert_eq!(found(0, [450, 460], deleted), 0);
+            // Inside one client only, and only one after the other.
+            assert_eq!([found(1, [450, 460], deleted), found(0, [506, 506], deleted)], [1, 1]);
+            assert_eq!(found(0, [450, 460], None), 1);
+        }),
+        ("a lock handed off by one who waits for more is lost for a reason", || {
+            // The first waits for several locks, takes this one, whose key is deleted at 400, and gives it back at 505.
+            let found = |waits_for, until| {
+                let several = asked(0, 10).ended(Outcome::Busy, until);
+                let second = held(0, 506).until(510, 520).told(Outcome::Lost).asked_at(450);
+                let calls = [Acquire { set: waits_for, ..several }, second];
+                not_false(&history(calls).freed(KEY, [(400, 401)])).len()
+            };
+            assert_eq!([found(0b101, 900), found(0b101, 440), found(0, 900)], [0, 1, 1]);
+        }),
+        ("who goes on believing in a deleted key is found", || {
+            let history = || history([watched().believed_until(1900)]);
+            let found = |t| of_deletion(&history().freed(KEY, [(t, t + 1)])).len();
+            assert_eq!([found(1050), found(1100)], [1, 0]);
+        }),
+        ("a closed client renews nothing", || {
+            let lost = || history([watched().lost_at(1010)]);
+            let found = |closing| not_false(&lost().closed_at(closing, closing)).len();
+            assert_eq!([found(1011), found(500)], [1, 0]);
+            let deleted = || history([watched().believed_until(1900)]).freed(KEY, [(1050, 1051)]);
+            let found = |closing| of_deletion(&deleted().closed_at(closing, closing)).len();
+            assert_eq!([found(1901), found(1000)], [1, 0]);
+        }),
+        ("a watchdog that gives up early is found", || {
+            let lost = || history([watched().lost_at(1010)]);
+            assert_eq!(not_false(&lost())[0].rule, "H9");
+            assert_eq!(not_false(&lost().paused([(100, 600)])), []);
+            // Of a request that is held up, and of one that was for too short a time.
+            let found = |arrives| {
+                let (settle, late) = (Some(1_700 * MS), Some(arrives * MS));
+                not_false(&lost().fault([Fault { settle, late, ..fault(150, 200) }])).len()
+            };
+            assert_eq!([found(900), found(300)], [0, 1]);
+        }),
+    ];
 }

@@ -148,6 +148,7 @@ pub(crate) mod trials {
     use crate::check::sample::{asked, deleted, fault, held, history};
     use crate::history::{Reach, Release};
     use crate::nemesis::RESET;
+    use crate::trials::Trials;
 
     const FAIR: u16 = 1;
     const SHARED: u16 = 3;
@@ -171,96 +172,91 @@ pub(crate) mod trials {
         found_in(&history(calls).fault(resets.iter().map(broke)))
     }
 
-    pub(crate) fn who_lost_a_connection_has_its_entry_again_a_while_after_that() {
-        assert_eq!(found(&[(400, 0)], 500, 900), []);
-        assert_eq!(found(&[(400, 0)], 700, 900).len(), 1);
-        assert_eq!(found(&[(1_001, 0)], 500, 900).len(), 1, "it had the lock by then");
-    }
-
-    pub(crate) fn who_lost_a_young_connection_has_its_entry_a_while_after_the_pause() {
-        assert_eq!(found(&[(0, 300)], 500, 900), [], "it broke before the call");
-        assert_eq!(found(&[(0, 300)], 700, 900).len(), 1);
-        assert_eq!(found(&[(0, 0)], 500, 900).len(), 1, "it was made again at once");
-        assert_eq!(found(&[(0, 300), (10, 0)], 500, 900), [], "another one broke, too");
-        assert_eq!(found(&[(1_001, 300)], 500, 900).len(), 1, "it had the lock by then");
-    }
-
-    pub(crate) fn who_lost_it_before_it_heard_of_it_was_not_passed() {
-        let found = |(how, outcome), deleted_at: Option<u64>| {
-            let release = Release { how, inv: 1_010 * MS, ret: 1_011 * MS, outcome };
-            let earlier = Acquire { release: Some(release), ..waited(0, 0, 1_000) };
-            let calls = [earlier, waited(1, 500, 900).until(910, 911)];
-            found_in(&history(calls).fault(deleted_at.map(|t| deleted(FAIR, t)))).len()
-        };
-        let [lost, done] = [Outcome::Lost, Outcome::Done].map(|outcome| (How::Unlock, outcome));
-        for release in [lost, (How::Drop, Outcome::Open)] {
-            assert_eq!(found(release, Some(800)), 0);
-            assert_eq!(found(release, None), 1, "its key was there");
-        }
-        assert_eq!(found(done, Some(800)), 1, "it had the lock");
-    }
-
-    pub(crate) fn who_closes_gives_its_entry_up() {
-        let found = |closing| {
-            let calls = [waited(0, 0, 1_000), waited(1, 500, 900).until(910, 911)];
-            found_in(&history(calls).closed_at(closing, closing)).len()
-        };
-        assert_eq!([found(800), found(1_200)], [0, 1]);
-    }
-
-    pub(crate) fn who_waits_behind_a_hold_that_was_taken_away_comes_when_its_client_hears() {
-        // A hold of that process until then, and when its key was taken away.
-        let found = |who, until, taken_away: Option<u64>| {
-            let hold = waited(who, 0, 200).until(until, until).by_handle(2);
-            let history = history([waited(0, 10, 1_000), waited(1, 700, 900), hold]);
-            found_in(&history.fault(taken_away.map(|t| deleted(FAIR, t)))).len()
-        };
-        assert_eq!([found(0, 550, None), found(0, 550, Some(300))], [1, 0]);
-        assert_eq!(found(0, 550, Some(600)), 1, "it was over by then");
-        assert_eq!(found(0, 450, Some(300)), 1, "it was over long before the other one came");
-        assert_eq!(found(2, 550, Some(300)), 1, "another client had it");
-    }
-
-    pub(crate) fn who_waited_for_its_own_handle_came_when_that_gave_up() {
-        let found = |called| {
-            let gave_up = asked(0, 0).ended(Outcome::Cancelled, 400).of(FAIR);
-            found_in(&history([waited(0, 1, 1_000), waited(1, called, 900), gave_up])).len()
-        };
-        assert_eq!([found(500), found(700)], [0, 1]);
-    }
-
-    pub(crate) fn nobody_passes_a_writer_and_readers_pass_each_other() {
-        // Process 0 waits from zero on until it has it at 1000 or gives up; process 1 calls at 500 and has it at 700.
-        let earlier = [held(0, 1_000).asked_at(0), asked(0, 0).ended(Outcome::Busy, 1_000)];
-        let later = held(1, 700).asked_at(500).until(710, 711);
-        for earlier in earlier {
-            for (first, second) in [(true, true), (true, false), (false, true), (false, false)] {
-                let calls = [(first, earlier.clone()), (second, later.clone())];
-                let calls = calls.map(|(reads, call)| Acquire { reads, ..call.of(SHARED) });
-                let found = found_in(&history(calls));
-                assert_eq!(found.len(), usize::from(!(first && second)), "{found:?}");
-                assert!(found.iter().all(|violation| violation.rule == "H16"), "{found:?}");
+    pub(crate) const TRIALS: Trials = &[
+        ("who lost a connection has its entry again a while after that", || {
+            assert_eq!(found(&[(400, 0)], 500, 900), []);
+            assert_eq!(found(&[(400, 0)], 700, 900).len(), 1);
+            assert_eq!(found(&[(1_001, 0)], 500, 900).len(), 1, "it had the lock by then");
+        }),
+        ("who lost a young connection has its entry a while after the pause", || {
+            assert_eq!(found(&[(0, 300)], 500, 900), [], "it broke before the call");
+            assert_eq!(found(&[(0, 300)], 700, 900).len(), 1);
+            assert_eq!(found(&[(0, 0)], 500, 900).len(), 1, "it was made again at once");
+            assert_eq!(found(&[(0, 300), (10, 0)], 500, 900), [], "another one broke, too");
+            assert_eq!(found(&[(1_001, 300)], 500, 900).len(), 1, "it had the lock by then");
+        }),
+        ("who lost it before it heard of it was not passed", || {
+            let found = |(how, outcome), deleted_at: Option<u64>| {
+                let release = Release { how, inv: 1_010 * MS, ret: 1_011 * MS, outcome };
+                let earlier = Acquire { release: Some(release), ..waited(0, 0, 1_000) };
+                let calls = [earlier, waited(1, 500, 900).until(910, 911)];
+                found_in(&history(calls).fault(deleted_at.map(|t| deleted(FAIR, t)))).len()
+            };
+            let [lost, done] = [Outcome::Lost, Outcome::Done].map(|outcome| (How::Unlock, outcome));
+            for release in [lost, (How::Drop, Outcome::Open)] {
+                assert_eq!(found(release, Some(800)), 0);
+                assert_eq!(found(release, None), 1, "its key was there");
             }
-        }
-    }
-
-    pub(crate) fn a_writer_behind_its_own_readers_has_its_entry_a_while_after_them() {
-        let found = |reader_had_it| {
-            let reader = held(0, reader_had_it).asked_at(0).reading();
-            let reader = reader.until(reader_had_it + 5, reader_had_it + 6).by_handle(2);
-            let later = held(1, 700).asked_at(500).until(710, 711).reading();
-            let calls = [held(0, 1_000).asked_at(1), reader, later];
-            found_in(&history(calls.map(|call| call.of(SHARED)))).len()
-        };
-        assert_eq!([found(680), found(600)], [0, 1]);
-    }
-
-    pub(crate) fn who_came_first_has_it_first() {
-        assert_eq!(found(&[], 500, 1_100), []);
-        let apart = "they came at the same time, for all that is promised";
-        assert_eq!(found(&[], 100, 900), [], "{apart}");
-        let found = found(&[], 500, 900);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(found[0].rule, "H15");
-    }
+            assert_eq!(found(done, Some(800)), 1, "it had the lock");
+        }),
+        ("who closes gives its entry up", || {
+            let found = |closing| {
+                let calls = [waited(0, 0, 1_000), waited(1, 500, 900).until(910, 911)];
+                found_in(&history(calls).closed_at(closing, closing)).len()
+            };
+            assert_eq!([found(800), found(1_200)], [0, 1]);
+        }),
+        ("who waits behind a hold that was taken away comes when its client hears", || {
+            // A hold of that process until then, and when its key was taken away.
+            let found = |who, until, taken_away: Option<u64>| {
+                let hold = waited(who, 0, 200).until(until, until).by_handle(2);
+                let history = history([waited(0, 10, 1_000), waited(1, 700, 900), hold]);
+                found_in(&history.fault(taken_away.map(|t| deleted(FAIR, t)))).len()
+            };
+            assert_eq!([found(0, 550, None), found(0, 550, Some(300))], [1, 0]);
+            assert_eq!(found(0, 550, Some(600)), 1, "it was over by then");
+            assert_eq!(found(0, 450, Some(300)), 1, "it was over long before the other one came");
+            assert_eq!(found(2, 550, Some(300)), 1, "another client had it");
+        }),
+        ("who waited for its own handle came when that gave up", || {
+            let found = |called| {
+                let gave_up = asked(0, 0).ended(Outcome::Cancelled, 400).of(FAIR);
+                found_in(&history([waited(0, 1, 1_000), waited(1, called, 900), gave_up])).len()
+            };
+            assert_eq!([found(500), found(700)], [0, 1]);
+        }),
+        ("nobody passes a writer and readers pass each other", || {
+            // Process 0 waits from zero on until it has it at 1000 or gives up; process 1 calls at 500 and has it at 700.
+            let earlier = [held(0, 1_000).asked_at(0), asked(0, 0).ended(Outcome::Busy, 1_000)];
+            let later = held(1, 700).asked_at(500).until(710, 711);
+            for earlier in earlier {
+                for (first, second) in [(true, true), (true, false), (false, true), (false, false)]
+                {
+                    let calls = [(first, earlier.clone()), (second, later.clone())];
+                    let calls = calls.map(|(reads, call)| Acquire { reads, ..call.of(SHARED) });
+                    let found = found_in(&history(calls));
+                    assert_eq!(found.len(), usize::from(!(first && second)), "{found:?}");
+                    assert!(found.iter().all(|violation| violation.rule == "H16"), "{found:?}");
+                }
+            }
+        }),
+        ("a writer behind its own readers has its entry a while after them", || {
+            let found = |reader_had_it| {
+                let reader = held(0, reader_had_it).asked_at(0).reading();
+                let reader = reader.until(reader_had_it + 5, reader_had_it + 6).by_handle(2);
+                let later = held(1, 700).asked_at(500).until(710, 711).reading();
+                let calls = [held(0, 1_000).asked_at(1), reader, later];
+                found_in(&history(calls.map(|call| call.of(SHARED)))).len()
+            };
+            assert_eq!([found(680), found(600)], [0, 1]);
+        }),
+        ("who came first has it first", || {
+            assert_eq!(found(&[], 500, 1_100), []);
+            let apart = "they came at the same time, for all that is promised";
+            assert_eq!(found(&[], 100, 900), [], "{apart}");
+            let found = found(&[], 500, 900);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!(found[0].rule, "H15");
+        }),
+    ];
 }

@@ -162,6 +162,7 @@ pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{asked, fault, held, history, seen};
     use crate::history::Reach;
+    use crate::trials::Trials;
 
     /// How much is found if the server has that call's hold then.
     fn found_in(history: History, of: &Acquire, t: u64) -> usize {
@@ -182,87 +183,84 @@ pub(crate) mod trials {
         [Fault { reverts: true, ..fault(t0, t1) }]
     }
 
-    pub(crate) fn a_lock_after_its_release_is_an_orphan() {
-        assert_eq!(found(&held(0, 10).until(20, 30), [25, 31]), [0, 1]);
-    }
-
-    pub(crate) fn a_dropped_call_is_undone_promptly() {
-        assert_eq!(found(&dropped(), [600, 1100]), [0, 1]);
-    }
-
-    pub(crate) fn who_has_a_clock_that_jumped_leaves_it_to_the_lease() {
-        let found = |t| found_in(history([dropped()]).jumped(30), &dropped(), t);
-        assert_eq!([found(1100), found(1630)], [0, 1]);
-    }
-
-    pub(crate) fn who_gave_up_just_as_a_release_granted_it_the_lock_gives_it_back_promptly() {
-        let gave_up = asked(0, 10).ended(Outcome::NotExecuted, 20);
-        let found =
-            |number, t| found_in(history([gave_up.clone()]), &gave_up.clone().by_owner(number), t);
-        assert_eq!([found(GRANTED + 1, 600), found(GRANTED + 1, 1100), found(1, 600)], [0, 1, 1]);
-    }
-
-    pub(crate) fn a_loss_whose_release_is_unknown_is_undone_promptly() {
-        let lost = |outcome| held(0, 10).until(20, 30).told(outcome);
-        assert_eq!(found(&lost(Outcome::LostUnknown), [600, 1100]), [0, 1]);
-        assert_eq!(found(&lost(Outcome::Lost), [600]), [1]);
-    }
-
-    pub(crate) fn what_a_server_forgot_of_a_release_is_released_again_promptly() {
-        let hold = held(0, 10).until(90, 100);
-        let found = |from, t, closed| {
-            let history = history([hold.clone()]).fault(reverts(from, 110));
-            let history = if closed { history.closed_at(105, 106) } else { history };
-            Possible::new(&history).holds(&seen(&hold, t, 1))
-        };
-        assert_eq!([found(95, 700, false), found(95, 720, false)], [1, 0]);
-        assert_eq!(found(101, 700, false), 0, "it had been written");
-        assert_eq!([found(95, 5700, true), found(95, 5720, true)], [1, 0], "nobody is there");
-    }
-
-    pub(crate) fn a_killed_process_blocks_for_its_lease() {
-        let found = |t| found_in(history([held(0, 10)]).killed(500), &held(0, 10), t);
-        assert_eq!([found(1400), found(2600)], [0, 1]);
-    }
-
-    pub(crate) fn a_release_grants_to_the_dead_while_they_have_an_entry() {
-        let found = |number, t| {
-            found_in(history([held(0, 10)]).killed(500), &held(0, 10).by_owner(number), t)
-        };
-        let granted = GRANTED + 7;
-        assert_eq!([found(granted, 9_000), found(granted, 11_600), found(1, 9_000)], [0, 1, 1]);
-    }
-
-    pub(crate) fn nothing_is_left_and_nothing_is_eternal() {
-        let hold = held(0, 10);
-        let left_over = vec![seen(&hold, 9000, 1)];
-        let left = history([hold.clone()]).with(|history| history.left_over = left_over);
-        assert_eq!(check(&left).len(), 1);
-        let eternal = Sample { pttl: -1, ..seen(&hold, 20, 1) };
-        assert_eq!(check(&history([hold]).sampled([eternal])).len(), 1);
-    }
-
-    pub(crate) fn a_closed_client_has_nothing() {
-        let closed = |call: &Acquire| history([call.clone()]).closed_at(100, 120);
-        let found =
-            |call: &Acquire, times: [u64; 2]| times.map(|t| found_in(closed(call), call, t));
-        assert_eq!(found(&dropped(), [119, 121]), [0, 1]);
-        // A server forgot of its release, and nobody was left to say it again.
-        let forgot = |t0, t1| found_in(closed(&dropped()).fault(reverts(t0, t1)), &dropped(), 121);
-        assert_eq!([forgot(110, 115), forgot(121, 125)], [0, 1]);
-        // It was under way when the client was closed.
-        assert_eq!(found(&asked(0, 10).ended(Outcome::Cancelled, 90), [121, 1200]), [0, 1]);
-        // A guard outlives it.
-        let outlives = found_in(closed(&held(0, 10)), &held(0, 10), 121);
-        assert_eq!((outlives, found(&held(0, 10).until(300, 310), [309, 311])), (0, [0, 1]));
-    }
-
-    pub(crate) fn what_arrives_after_its_process_died_blocks_for_its_lease() {
-        let found = |late: Option<u64>| {
-            let (settle, reach, late) = (Some(0), Reach::Process(0), late.map(|t| t * MS));
-            let held_up = late.map(|_| Fault { settle, reach, late, ..fault(400, 410) });
-            found_in(history([asked(0, 10)]).killed(500).fault(held_up), &asked(0, 10), 4400)
-        };
-        assert_eq!([found(None), found(Some(3500))], [1, 0]);
-    }
+    pub(crate) const TRIALS: Trials = &[
+        ("a lock after its release is an orphan", || {
+            assert_eq!(found(&held(0, 10).until(20, 30), [25, 31]), [0, 1]);
+        }),
+        ("a dropped call is undone promptly", || {
+            assert_eq!(found(&dropped(), [600, 1100]), [0, 1]);
+        }),
+        ("who has a clock that jumped leaves it to the lease", || {
+            let found = |t| found_in(history([dropped()]).jumped(30), &dropped(), t);
+            assert_eq!([found(1100), found(1630)], [0, 1]);
+        }),
+        ("who gave up just as a release granted it the lock gives it back promptly", || {
+            let gave_up = asked(0, 10).ended(Outcome::NotExecuted, 20);
+            let found = |number, t| {
+                found_in(history([gave_up.clone()]), &gave_up.clone().by_owner(number), t)
+            };
+            assert_eq!(
+                [found(GRANTED + 1, 600), found(GRANTED + 1, 1100), found(1, 600)],
+                [0, 1, 1]
+            );
+        }),
+        ("a loss whose release is unknown is undone promptly", || {
+            let lost = |outcome| held(0, 10).until(20, 30).told(outcome);
+            assert_eq!(found(&lost(Outcome::LostUnknown), [600, 1100]), [0, 1]);
+            assert_eq!(found(&lost(Outcome::Lost), [600]), [1]);
+        }),
+        ("what a server forgot of a release is released again promptly", || {
+            let hold = held(0, 10).until(90, 100);
+            let found = |from, t, closed| {
+                let history = history([hold.clone()]).fault(reverts(from, 110));
+                let history = if closed { history.closed_at(105, 106) } else { history };
+                Possible::new(&history).holds(&seen(&hold, t, 1))
+            };
+            assert_eq!([found(95, 700, false), found(95, 720, false)], [1, 0]);
+            assert_eq!(found(101, 700, false), 0, "it had been written");
+            assert_eq!([found(95, 5700, true), found(95, 5720, true)], [1, 0], "nobody is there");
+        }),
+        ("a killed process blocks for its lease", || {
+            let found = |t| found_in(history([held(0, 10)]).killed(500), &held(0, 10), t);
+            assert_eq!([found(1400), found(2600)], [0, 1]);
+        }),
+        ("a release grants to the dead while they have an entry", || {
+            let found = |number, t| {
+                found_in(history([held(0, 10)]).killed(500), &held(0, 10).by_owner(number), t)
+            };
+            let granted = GRANTED + 7;
+            assert_eq!([found(granted, 9_000), found(granted, 11_600), found(1, 9_000)], [0, 1, 1]);
+        }),
+        ("nothing is left and nothing is eternal", || {
+            let hold = held(0, 10);
+            let left_over = vec![seen(&hold, 9000, 1)];
+            let left = history([hold.clone()]).with(|history| history.left_over = left_over);
+            assert_eq!(check(&left).len(), 1);
+            let eternal = Sample { pttl: -1, ..seen(&hold, 20, 1) };
+            assert_eq!(check(&history([hold]).sampled([eternal])).len(), 1);
+        }),
+        ("a closed client has nothing", || {
+            let closed = |call: &Acquire| history([call.clone()]).closed_at(100, 120);
+            let found =
+                |call: &Acquire, times: [u64; 2]| times.map(|t| found_in(closed(call), call, t));
+            assert_eq!(found(&dropped(), [119, 121]), [0, 1]);
+            // A server forgot of its release, and nobody was left to say it again.
+            let forgot =
+                |t0, t1| found_in(closed(&dropped()).fault(reverts(t0, t1)), &dropped(), 121);
+            assert_eq!([forgot(110, 115), forgot(121, 125)], [0, 1]);
+            // It was under way when the client was closed.
+            assert_eq!(found(&asked(0, 10).ended(Outcome::Cancelled, 90), [121, 1200]), [0, 1]);
+            // A guard outlives it.
+            let outlives = found_in(closed(&held(0, 10)), &held(0, 10), 121);
+            assert_eq!((outlives, found(&held(0, 10).until(300, 310), [309, 311])), (0, [0, 1]));
+        }),
+        ("what arrives after its process died blocks for its lease", || {
+            let found = |late: Option<u64>| {
+                let (settle, reach, late) = (Some(0), Reach::Process(0), late.map(|t| t * MS));
+                let held_up = late.map(|_| Fault { settle, reach, late, ..fault(400, 410) });
+                found_in(history([asked(0, 10)]).killed(500).fault(held_up), &asked(0, 10), 4400)
+            };
+            assert_eq!([found(None), found(Some(3500))], [1, 0]);
+        }),
+    ];
 }

@@ -3,7 +3,6 @@
 //! Beside the history itself, the ground for that is what the server said that it carried out,
 //! while somebody listened.
 
-use crate::check::exclusion::who;
 use crate::check::orphans::surely_over;
 use crate::prelude::*;
 use crate::witness::GRANTED;
@@ -25,19 +24,14 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
 
 /// A release of a hold that had been lost before says so.
 fn lost_and_released(history: &History) -> Vec<Violation> {
-    let mut found = Vec::new();
-    for hold in history.grants() {
-        let (Some(loss), Some(release)) = (hold.loss, hold.release) else { continue };
-        if loss.t < release.inv && release.outcome == Outcome::Done {
-            let what = format!(
-                "name {}: {} released what it had lost, and heard nothing",
-                hold.key,
-                who(hold)
-            );
-            found.push(Violation::new("H12", what, (loss.t, release.ret)).of(&[hold]));
-        }
-    }
-    found
+    let wrong = |hold: &Acquire| {
+        let (loss, release) = (hold.loss?, hold.release?);
+        let window = (loss.t, release.ret);
+        let what = "released what it had lost, and heard nothing";
+        let is_wrong = loss.t < release.inv && release.outcome == Outcome::Done;
+        is_wrong.then(|| Violation::of_hold("H12", hold, what, window))
+    };
+    history.grants().filter_map(wrong).collect()
 }
 
 /// Of what was granted, the server has heard; of what was not executed, it has written nothing.
@@ -119,10 +113,8 @@ fn untrue(
             }
             _ => None,
         };
-        if let Some(wrong) = wrong {
-            let what = format!("name {}: {} {wrong}", acquire.key, who(acquire));
-            found.push(Violation::new("H12", what, (acquire.inv, acquire.ret)).of(&[acquire]));
-        }
+        let window = (acquire.inv, acquire.ret);
+        found.extend(wrong.map(|wrong| Violation::of_hold("H12", acquire, wrong, window)));
     }
     found
 }
@@ -130,12 +122,7 @@ fn untrue(
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{KEY, asked, held, history};
-
-    pub(crate) fn a_release_of_a_lost_hold_says_so() {
-        let lost = || held(0, 10).lost_at(500).until(600, 601);
-        assert_eq!(check(&history([lost()]))[0].rule, "H12");
-        assert_eq!(check(&history([lost().told(Outcome::Lost)])), []);
-    }
+    use crate::trials::Trials;
 
     /// What the server has carried out, for that owner.
     fn hearing(calls: &[Acquire], owner: Owner, commands: &[(u64, What)]) -> History {
@@ -159,44 +146,48 @@ pub(crate) mod trials {
         asked(0, 50).ended(Outcome::NotExecuted, 1050).with_lease(2_000)
     }
 
-    pub(crate) fn what_was_granted_was_asked_for() {
-        let found = |t| found(&[held(0, 60).until(70, 80).asked_at(50)], &wrote(t));
-        assert_eq!([found(75), found(40)], [0, 1]);
-    }
-
-    pub(crate) fn what_was_not_executed_left_nothing() {
-        let others = [wrote(40), wrote(1100)].concat();
-        assert_eq!([found(&[refused()], &others), found(&[refused()], &wrote(60))], [0, 1]);
-        // One that was dropped before may have been on its way.
-        for (ended, wrong) in [(Outcome::Cancelled, 0), (Outcome::NotExecuted, 1)] {
-            let found = |lease, commands: &[(u64, What)]| {
-                let before = asked(0, 10).ended(ended, 20);
-                found(&[before, refused().with_lease(lease)], commands)
+    pub(crate) const TRIALS: Trials = &[
+        ("a release of a lost hold says so", || {
+            let lost = || held(0, 10).lost_at(500).until(600, 601);
+            assert_eq!(check(&history([lost()]))[0].rule, "H12");
+            assert_eq!(check(&history([lost().told(Outcome::Lost)])), []);
+        }),
+        ("what was granted was asked for", || {
+            let found = |t| found(&[held(0, 60).until(70, 80).asked_at(50)], &wrote(t));
+            assert_eq!([found(75), found(40)], [0, 1]);
+        }),
+        ("what was not executed left nothing", || {
+            let others = [wrote(40), wrote(1100)].concat();
+            assert_eq!([found(&[refused()], &others), found(&[refused()], &wrote(60))], [0, 1]);
+            // One that was dropped before may have been on its way.
+            for (ended, wrong) in [(Outcome::Cancelled, 0), (Outcome::NotExecuted, 1)] {
+                let found = |lease, commands: &[(u64, What)]| {
+                    let before = asked(0, 10).ended(ended, 20);
+                    found(&[before, refused().with_lease(lease)], commands)
+                };
+                assert_eq!(found(2_000, &wrote(60)), wrong, "{ended:?}");
+                // Its lease may end before that, and the call may undo it.
+                assert_eq!(found(900, &wrote(60)), 0);
+                let [asked, wrote] = wrote(60);
+                assert_eq!(found(2_000, &[asked, wrote, (wrote.0, What::GivenBack)]), 0);
+            }
+        }),
+        ("what redis grants by itself to a client that closes is nobodys", || {
+            let refused = asked(0, 50).ended(Outcome::NotExecuted, 60);
+            let found = |number, closing| {
+                let owner = (refused.owner.0, number);
+                let history = hearing(&[refused.clone()], owner, &wrote(55));
+                check(&history.closed_at(closing, closing)).len()
             };
-            assert_eq!(found(2_000, &wrote(60)), wrong, "{ended:?}");
-            // Its lease may end before that, and the call may undo it.
-            assert_eq!(found(900, &wrote(60)), 0);
-            let [asked, wrote] = wrote(60);
-            assert_eq!(found(2_000, &[asked, wrote, (wrote.0, What::GivenBack)]), 0);
-        }
-    }
-
-    pub(crate) fn what_redis_grants_by_itself_to_a_client_that_closes_is_nobodys() {
-        let refused = asked(0, 50).ended(Outcome::NotExecuted, 60);
-        let found = |number, closing| {
-            let owner = (refused.owner.0, number);
-            let history = hearing(&[refused.clone()], owner, &wrote(55));
-            check(&history.closed_at(closing, closing)).len()
-        };
-        assert_eq!([found(GRANTED + 1, 58), found(GRANTED + 1, 70), found(1, 58)], [0, 1, 1]);
-    }
-
-    pub(crate) fn what_a_call_gave_back_in_the_moment_of_its_end_is_undone() {
-        let found = |commands: &[(u64, What)]| found(&[refused()], commands);
-        let ([asked, wrote], end) = (wrote(60), refused().ret);
-        let given_back = |t| [asked, wrote, (t, What::GivenBack)];
-        assert_eq!([found(&given_back(end)), found(&given_back(end + 1))], [0, 1]);
-        // What was granted in that moment is there.
-        assert_eq!(found(&[asked, (end, What::Wrote)]), 1);
-    }
+            assert_eq!([found(GRANTED + 1, 58), found(GRANTED + 1, 70), found(1, 58)], [0, 1, 1]);
+        }),
+        ("what a call gave back in the moment of its end is undone", || {
+            let found = |commands: &[(u64, What)]| found(&[refused()], commands);
+            let ([asked, wrote], end) = (wrote(60), refused().ret);
+            let given_back = |t| [asked, wrote, (t, What::GivenBack)];
+            assert_eq!([found(&given_back(end)), found(&given_back(end + 1))], [0, 1]);
+            // What was granted in that moment is there.
+            assert_eq!(found(&[asked, (end, What::Wrote)]), 1);
+        }),
+    ];
 }

@@ -12,8 +12,8 @@
 
 use std::collections::HashSet;
 
-use crate::check::exclusion::who;
 use crate::check::orphans::surely_over;
+use crate::check::who;
 use crate::prelude::*;
 
 pub(crate) fn check(history: &History) -> Vec<Violation> {
@@ -203,6 +203,7 @@ impl Calls<'_> {
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{asked, fault, held, history};
+    use crate::trials::Trials;
 
     const NAME: u16 = 7;
 
@@ -224,88 +225,85 @@ pub(crate) mod trials {
         check(&history(calls)).len()
     }
 
-    pub(crate) fn a_reader_has_the_token_of_the_last_writer() {
-        let with =
-            |token| found([wrote(0, 10, 5), wrote(1, 30, 9), read(2, 50, token), wrote(0, 70, 12)]);
-        assert_eq!([9, 5, 0, 10, 12].map(with), [0, 1, 1, 1, 1]);
-        // Both came at the same time.
-        assert_eq!([0, 5].map(|token| found([wrote(0, 10, 5), read(1, 10, token)])), [0, 0]);
-    }
-
-    pub(crate) fn without_a_writer_there_is_no_token() {
-        let with = |token| found([read(0, 10, token), wrote(1, 30, 5)]);
-        assert_eq!([0, 4, 6].map(with), [0, 1, 2]);
-    }
-
-    pub(crate) fn what_a_client_has_drawn_in_vain_stays_where_it_could_not_say_so() {
-        let after = |writer| found([writer, read(1, 50, 8)]);
-        let told = |outcome| wrote(0, 10, 5).told(outcome);
-        for outcome in [Outcome::Done, Outcome::Cancelled] {
-            assert_eq!(after(told(outcome)), 1, "{outcome:?}: the server hears of it");
-        }
-        for outcome in [Outcome::Lost, Outcome::Unknown] {
-            assert_eq!(after(told(outcome)), 0, "{outcome:?}");
-        }
-        assert_eq!(after(Acquire { release: None, ..wrote(0, 10, 5) }), 0);
-        for (watched, wrong) in [(false, 0), (true, 1)] {
-            let writer = Acquire { watched, ..told(Outcome::Cancelled).valid_until(30) };
-            assert_eq!(after(writer), wrong, "its lease has ended");
-        }
-        let dropped = |ended, inv| of(asked(2, inv).ended(ended, inv + 3), false, 0);
-        let with = |call| found([wrote(0, 10, 5), call, read(1, 50, 8)]);
-        assert_eq!(with(dropped(Outcome::Cancelled, 30)), 0);
-        // It may have been undone.
-        assert_eq!(with(dropped(Outcome::NotExecuted, 30)), 0);
-        assert_eq!(with(dropped(Outcome::NotExecuted, 2)), 1, "the other one wrote after it");
-        assert_eq!(with(dropped(Outcome::Cancelled, 60)), 1, "it came later");
-    }
-
-    pub(crate) fn who_gave_up_has_drawn_nothing_if_the_server_wrote_nothing() {
-        let with = |who, token, written: Option<(u64, What)>| {
-            let gave_up = of(asked(who, 8).ended(Outcome::Cancelled, 33), false, 0);
-            let owner = (gave_up.owner.0, 77);
-            let command = |(t, what)| Command { t: t * MS, key: NAME, owner, what };
-            let commands = written.map(command).into_iter().collect();
-            let history = history([wrote(0, 10, 5), gave_up, read(1, 50, token)]);
-            let heard = vec![Heard { from: 0, to: NEVER, commands }];
-            check(&history.with(|history| history.heard = heard)).len()
-        };
-        assert_eq!([with(2, 8, None), with(2, 8, Some((5, What::Wrote)))], [1, 1]);
-        assert_eq!(with(2, 8, Some((30, What::Asked))), 1, "it was refused");
-        for what in [What::Wrote, What::GivenBack] {
-            assert_eq!(with(2, 8, Some((30, what))), 0, "{what:?}");
-        }
-        // Handed to it, with the next token.
-        assert_eq!([with(0, 6, None), with(0, 8, None), with(2, 6, None)], [0, 1, 1]);
-    }
-
-    pub(crate) fn a_grant_whose_answer_was_lost_leaves_what_was_drawn_with_it() {
-        let after = |lost, granted| {
-            let waits = wrote(2, granted, 20).asked_at(20);
-            let (settle, t1) = (Some(0), lost * MS + 1);
-            let lost = Fault { settle, t1, ..fault(lost, lost) };
-            check(&history([wrote(0, 10, 5), read(1, 50, 8), waits]).fault([lost])).len()
-        };
-        assert_eq!([after(30, 90), after(15, 90), after(95, 90)], [0, 1, 1]);
-    }
-
-    pub(crate) fn a_counter_that_the_server_has_lost_is_unknown_until_the_next_writer() {
-        let after = |lost, calls: &[Acquire]| {
-            let lost = Fault { tokens: NAME..NAME + 1, ..fault(lost, lost) };
-            check(&history(calls).fault([lost])).len()
-        };
-        let calls = [wrote(0, 10, 5), read(1, 50, 0)];
-        assert_eq!([after(5, &calls), after(30, &calls), after(60, &calls)], [1, 0, 1]);
-        let calls = [wrote(0, 10, 5), wrote(2, 40, 9), read(1, 50, 0)];
-        assert_eq!([after(30, &calls), after(45, &calls)], [1, 0]);
-    }
-
-    pub(crate) fn who_joins_readers_that_have_lost_the_lock_has_their_token() {
-        let after = |t| {
-            let first = read(0, 10, 0);
-            let joined = read(0, 60, 0).by_owner(first.owner.1);
-            check(&history([first, wrote(1, 30, 5), joined]).freed(NAME, [(t, t)])).len()
-        };
-        assert_eq!([after(20), after(5)], [0, 1]);
-    }
+    pub(crate) const TRIALS: Trials = &[
+        ("a reader has the token of the last writer", || {
+            let with = |token| {
+                found([wrote(0, 10, 5), wrote(1, 30, 9), read(2, 50, token), wrote(0, 70, 12)])
+            };
+            assert_eq!([9, 5, 0, 10, 12].map(with), [0, 1, 1, 1, 1]);
+            // Both came at the same time.
+            assert_eq!([0, 5].map(|token| found([wrote(0, 10, 5), read(1, 10, token)])), [0, 0]);
+        }),
+        ("without a writer there is no token", || {
+            let with = |token| found([read(0, 10, token), wrote(1, 30, 5)]);
+            assert_eq!([0, 4, 6].map(with), [0, 1, 2]);
+        }),
+        ("what a client has drawn in vain stays where it could not say so", || {
+            let after = |writer| found([writer, read(1, 50, 8)]);
+            let told = |outcome| wrote(0, 10, 5).told(outcome);
+            for outcome in [Outcome::Done, Outcome::Cancelled] {
+                assert_eq!(after(told(outcome)), 1, "{outcome:?}: the server hears of it");
+            }
+            for outcome in [Outcome::Lost, Outcome::Unknown] {
+                assert_eq!(after(told(outcome)), 0, "{outcome:?}");
+            }
+            assert_eq!(after(Acquire { release: None, ..wrote(0, 10, 5) }), 0);
+            for (watched, wrong) in [(false, 0), (true, 1)] {
+                let writer = Acquire { watched, ..told(Outcome::Cancelled).valid_until(30) };
+                assert_eq!(after(writer), wrong, "its lease has ended");
+            }
+            let dropped = |ended, inv| of(asked(2, inv).ended(ended, inv + 3), false, 0);
+            let with = |call| found([wrote(0, 10, 5), call, read(1, 50, 8)]);
+            assert_eq!(with(dropped(Outcome::Cancelled, 30)), 0);
+            // It may have been undone.
+            assert_eq!(with(dropped(Outcome::NotExecuted, 30)), 0);
+            assert_eq!(with(dropped(Outcome::NotExecuted, 2)), 1, "the other one wrote after it");
+            assert_eq!(with(dropped(Outcome::Cancelled, 60)), 1, "it came later");
+        }),
+        ("who gave up has drawn nothing if the server wrote nothing", || {
+            let with = |who, token, written: Option<(u64, What)>| {
+                let gave_up = of(asked(who, 8).ended(Outcome::Cancelled, 33), false, 0);
+                let owner = (gave_up.owner.0, 77);
+                let command = |(t, what)| Command { t: t * MS, key: NAME, owner, what };
+                let commands = written.map(command).into_iter().collect();
+                let history = history([wrote(0, 10, 5), gave_up, read(1, 50, token)]);
+                let heard = vec![Heard { from: 0, to: NEVER, commands }];
+                check(&history.with(|history| history.heard = heard)).len()
+            };
+            assert_eq!([with(2, 8, None), with(2, 8, Some((5, What::Wrote)))], [1, 1]);
+            assert_eq!(with(2, 8, Some((30, What::Asked))), 1, "it was refused");
+            for what in [What::Wrote, What::GivenBack] {
+                assert_eq!(with(2, 8, Some((30, what))), 0, "{what:?}");
+            }
+            // Handed to it, with the next token.
+            assert_eq!([with(0, 6, None), with(0, 8, None), with(2, 6, None)], [0, 1, 1]);
+        }),
+        ("a grant whose answer was lost leaves what was drawn with it", || {
+            let after = |lost, granted| {
+                let waits = wrote(2, granted, 20).asked_at(20);
+                let (settle, t1) = (Some(0), lost * MS + 1);
+                let lost = Fault { settle, t1, ..fault(lost, lost) };
+                check(&history([wrote(0, 10, 5), read(1, 50, 8), waits]).fault([lost])).len()
+            };
+            assert_eq!([after(30, 90), after(15, 90), after(95, 90)], [0, 1, 1]);
+        }),
+        ("a counter that the server has lost is unknown until the next writer", || {
+            let after = |lost, calls: &[Acquire]| {
+                let lost = Fault { tokens: NAME..NAME + 1, ..fault(lost, lost) };
+                check(&history(calls).fault([lost])).len()
+            };
+            let calls = [wrote(0, 10, 5), read(1, 50, 0)];
+            assert_eq!([after(5, &calls), after(30, &calls), after(60, &calls)], [1, 0, 1]);
+            let calls = [wrote(0, 10, 5), wrote(2, 40, 9), read(1, 50, 0)];
+            assert_eq!([after(30, &calls), after(45, &calls)], [1, 0]);
+        }),
+        ("who joins readers that have lost the lock has their token", || {
+            let after = |t| {
+                let first = read(0, 10, 0);
+                let joined = read(0, 60, 0).by_owner(first.owner.1);
+                check(&history([first, wrote(1, 30, 5), joined]).freed(NAME, [(t, t)])).len()
+            };
+            assert_eq!([after(20), after(5)], [0, 1]);
+        }),
+    ];
 }

@@ -76,6 +76,7 @@ pub(crate) fn late_writes(history: &History) -> (usize, usize) {
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{KEY, held, history};
+    use crate::trials::Trials;
 
     fn write(hold: &Acquire, me: u64, (inv, ret): (u64, u64), before: u64) -> StoreWrite {
         let (hold, key, inv, ret) = (hold.id, KEY, inv * MS, ret * MS);
@@ -86,37 +87,36 @@ pub(crate) mod trials {
         history(holds).with(|history| history.writes = writes.into())
     }
 
-    pub(crate) fn a_write_between_two_of_a_believed_holder_is_seen() {
-        let (a, b) = (held(0, 10), held(1, 20));
-        let writes = [write(&a, 7, (12, 30), 0), write(&b, 8, (21, 40), 7)];
-        assert_eq!(check(&wrote([a, b], writes)).len(), 1);
-    }
-
-    pub(crate) fn a_write_that_came_late_is_nobodys_fault() {
-        let (a, b) = (held(0, 10), held(1, 1020));
-        let writes = [write(&a, 7, (12, 1030), 0), write(&b, 8, (1021, 1040), 7)];
-        let history = wrote([a, b], writes);
-        assert_eq!(check(&history), []);
-        assert_eq!(late_writes(&history), (0, 2));
-    }
-
-    pub(crate) fn a_token_refused_in_mid_hold_is_seen() {
-        let a = held(0, 10).with_token(5);
-        let fenced = StoreWrite { token: Some(5), ..write(&a, 7, (12, 30), 6) };
-        let history = history([a]).with(|history| history.writes.push(fenced));
-        assert_eq!(check(&history)[0].rule, "H4");
-    }
-
-    pub(crate) fn a_store_that_accepts_a_lower_token_is_seen() {
-        let found = |tokens: [u64; 2]| {
-            let late = |number: u64| StoreWrite {
-                token: Some(tokens[number as usize - 1]),
-                number,
-                accepted: true,
-                ..write(&held(0, 10), number, (5000, 5001), 0)
+    pub(crate) const TRIALS: Trials = &[
+        ("a write between two of a believed holder is seen", || {
+            let (a, b) = (held(0, 10), held(1, 20));
+            let writes = [write(&a, 7, (12, 30), 0), write(&b, 8, (21, 40), 7)];
+            assert_eq!(check(&wrote([a, b], writes)).len(), 1);
+        }),
+        ("a write that came late is nobodys fault", || {
+            let (a, b) = (held(0, 10), held(1, 1020));
+            let writes = [write(&a, 7, (12, 1030), 0), write(&b, 8, (1021, 1040), 7)];
+            let history = wrote([a, b], writes);
+            assert_eq!(check(&history), []);
+            assert_eq!(late_writes(&history), (0, 2));
+        }),
+        ("a token refused in mid hold is seen", || {
+            let a = held(0, 10).with_token(5);
+            let fenced = StoreWrite { token: Some(5), ..write(&a, 7, (12, 30), 6) };
+            let history = history([a]).with(|history| history.writes.push(fenced));
+            assert_eq!(check(&history)[0].rule, "H4");
+        }),
+        ("a store that accepts a lower token is seen", || {
+            let found = |tokens: [u64; 2]| {
+                let late = |number: u64| StoreWrite {
+                    token: Some(tokens[number as usize - 1]),
+                    number,
+                    accepted: true,
+                    ..write(&held(0, 10), number, (5000, 5001), 0)
+                };
+                check(&wrote([], [1, 2].map(late))).len()
             };
-            check(&wrote([], [1, 2].map(late))).len()
-        };
-        assert_eq!([found([5, 4]), found([4, 5])], [1, 0]);
-    }
+            assert_eq!([found([5, 4]), found([4, 5])], [1, 0]);
+        }),
+    ];
 }

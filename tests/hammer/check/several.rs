@@ -137,6 +137,7 @@ impl<'a> Looks<'a> {
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{asked, held, history, seen};
+    use crate::trials::Trials;
 
     /// For names 0 and 2.
     fn both(call: &Acquire) -> [Acquire; 2] {
@@ -156,32 +157,33 @@ pub(crate) mod trials {
         check(&looking(calls, seen_of, &[t])).len()
     }
 
-    pub(crate) fn a_guard_has_all_of_its_locks() {
-        let calls = both(&held(0, 10).until(100, 101));
-        assert_eq!([found(&calls, &calls, 50), found(&calls, &calls[..1], 50)], [0, 1]);
-        assert_eq!(found(&calls, &calls[..1], 100), 0, "it gives them back");
-    }
-
-    pub(crate) fn a_call_that_waits_has_all_or_none() {
-        let calls = both(&asked(0, 10).ended(Outcome::Busy, 900));
-        let one = &calls[..1];
-        assert_eq!([found(&calls, &calls, 50), found(&calls, one, 50)], [0, 1]);
-        assert_eq!(found(&calls, one, 500), 0, "it takes them one by one");
-        let forward = looking(&calls, one, &[50]).jumped(40);
-        assert_eq!(check(&forward), [], "by its clock it has waited for long");
-        let mut fast = looking(&calls, one, &[10 + STEP / MS - 1]);
-        assert_eq!(check(&fast).len(), 1);
-        fast.bounds.permille = 8;
-        assert_eq!(check(&fast), [], "by its clock it has waited for a step");
-        let apart = |times: &[u64]| {
-            let mut history = looking(&calls, one, times);
-            (history.bounds.is_cluster, history.bounds.prompt) = (true, 100 * MS);
-            check(&history).len()
-        };
-        assert_eq!(apart(&[50, 140]), 0, "the other one has a request of its own");
-        assert_eq!(apart(&[50, 140, 160]), 1, "which was answered by then");
-        let single = [held(0, 5).of(0).by_owner(9)];
-        let beside = [&calls[..], &single].concat();
-        assert_eq!(found(&beside, one, 50), 0, "another call of its client may have it");
-    }
+    pub(crate) const TRIALS: Trials = &[
+        ("a guard has all of its locks", || {
+            let calls = both(&held(0, 10).until(100, 101));
+            assert_eq!([found(&calls, &calls, 50), found(&calls, &calls[..1], 50)], [0, 1]);
+            assert_eq!(found(&calls, &calls[..1], 100), 0, "it gives them back");
+        }),
+        ("a call that waits has all or none", || {
+            let calls = both(&asked(0, 10).ended(Outcome::Busy, 900));
+            let one = &calls[..1];
+            assert_eq!([found(&calls, &calls, 50), found(&calls, one, 50)], [0, 1]);
+            assert_eq!(found(&calls, one, 500), 0, "it takes them one by one");
+            let forward = looking(&calls, one, &[50]).jumped(40);
+            assert_eq!(check(&forward), [], "by its clock it has waited for long");
+            let mut fast = looking(&calls, one, &[10 + STEP / MS - 1]);
+            assert_eq!(check(&fast).len(), 1);
+            fast.bounds.permille = 8;
+            assert_eq!(check(&fast), [], "by its clock it has waited for a step");
+            let apart = |times: &[u64]| {
+                let mut history = looking(&calls, one, times);
+                (history.bounds.is_cluster, history.bounds.prompt) = (true, 100 * MS);
+                check(&history).len()
+            };
+            assert_eq!(apart(&[50, 140]), 0, "the other one has a request of its own");
+            assert_eq!(apart(&[50, 140, 160]), 1, "which was answered by then");
+            let single = [held(0, 5).of(0).by_owner(9)];
+            let beside = [&calls[..], &single].concat();
+            assert_eq!(found(&beside, one, 50), 0, "another call of its client may have it");
+        }),
+    ];
 }

@@ -1,6 +1,6 @@
 //! H2 and H3: tokens of a fenced name are in the order of the holds, and one for each. Those of readers are for H18.
 
-use crate::check::exclusion::who;
+use crate::check::who;
 use crate::history::LONGEST_LEASE;
 use crate::prelude::*;
 
@@ -25,14 +25,11 @@ pub(crate) fn order(history: &History) -> Vec<Violation> {
             let Some(before) = highest else { continue };
             let nested = before.handle == hold.handle && before.token == hold.token;
             if before.token >= hold.token && !nested {
-                let what = format!(
-                    "name {}: token {:?} of {} was granted before token {:?} of {} was asked for",
-                    hold.key,
-                    before.token.unwrap_or(0),
-                    who(before),
-                    hold.token.unwrap_or(0),
-                    who(hold)
-                );
+                let of =
+                    |one: &Acquire| format!("token {} of {}", one.token.unwrap_or(0), who(one));
+                let (first, second) = (of(before), of(hold));
+                let what = format!("{first} was granted before {second} was asked for");
+                let what = format!("name {}: {what}", hold.key);
                 let window = (before.ret, hold.ret);
                 found.push(Violation::new("H2", what, window).of(&[before, hold]));
             }
@@ -84,12 +81,9 @@ pub(crate) fn unique(history: &History) -> Vec<Violation> {
             };
             let Some((before, until)) = seen.insert(token, (hold, over)) else { continue };
             if (before.handle != hold.handle || until < hold.inv) && !meanwhile([before, hold]) {
-                let what = format!(
-                    "name {}: token {token} was given to {} and to {}",
-                    hold.key,
-                    who(before),
-                    who(hold)
-                );
+                let (first, second) = (who(before), who(hold));
+                let what = format!("token {token} was given to {first} and to {second}");
+                let what = format!("name {}: {what}", hold.key);
                 let window = (before.ret, hold.ret);
                 found.push(Violation::new("H3", what, window).of(&[before, hold]));
             }
@@ -111,56 +105,58 @@ fn by_key(history: &History) -> Vec<Vec<&Acquire>> {
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{KEY, fault, held, history};
+    use crate::trials::Trials;
 
     fn drew(who: u16, from: u64, token: u64) -> Acquire {
         held(who, from).with_token(token)
     }
 
-    pub(crate) fn tokens_that_grow_are_in_order() {
-        let nested = [drew(0, 10, 5).until(20, 21), drew(0, 12, 5).until(18, 19)];
-        let history = history([&nested[..], &[drew(1, 30, 6).until(40, 41)]].concat());
-        assert_eq!(order(&history), []);
-        assert_eq!(unique(&history), []);
-    }
-
-    pub(crate) fn tokens_of_calls_at_the_same_time_may_cross() {
-        assert_eq!(order(&history([drew(0, 50, 6), drew(1, 60, 5).asked_at(5)])), []);
-    }
-
-    pub(crate) fn a_token_that_went_back_is_out_of_order() {
-        let found = order(&history([drew(0, 10, 5), drew(1, 30, 4)]));
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(found[0].rule, "H2");
-    }
-
-    pub(crate) fn a_token_that_was_drawn_before_the_key_was_taken_away_may_come_late() {
-        let found = |taken_away: Option<u64>, token| {
-            let handed = drew(0, 40, token).by_handle(2);
-            let calls = [drew(2, 5, 4), drew(0, 10, 5), drew(1, 30, 9), handed];
-            order(&history(calls).freed(KEY, taken_away.map(|t| (t, t)))).len()
-        };
-        assert_eq!([found(Some(20), 6), found(None, 6), found(Some(8), 6)], [0, 1, 1]);
-        assert_eq!(found(Some(20), 3), 1, "lower than one that was there before its possession");
-    }
-
-    pub(crate) fn a_token_of_two_handles_is_not_unique() {
-        assert_eq!(unique(&history([drew(0, 10, 5), drew(1, 30, 5)]))[0].rule, "H3");
-    }
-
-    pub(crate) fn a_token_that_two_primaries_draw_is_theirs() {
-        let found = |t1| {
-            let reverts = Fault { reverts: true, ..fault(9, t1) };
-            unique(&history([drew(0, 10, 5), drew(1, 30, 5)]).fault([reverts])).len()
-        };
-        assert_eq!([found(40), found(29)], [0, 1]);
-    }
-
-    pub(crate) fn a_token_that_comes_again_is_not_unique() {
-        let holds = vec![drew(0, 10, 5).until(20, 21), drew(0, 30, 5).until(40, 41)];
-        assert_eq!(unique(&history(holds.clone())).len(), 1);
-        // Another call of the handle had it meanwhile, and returned later.
-        let handed = |asked| drew(0, 35, 5).until(38, 39).asked_at(asked);
-        let with = |asked| unique(&history([holds.clone(), vec![handed(asked)]].concat())).len();
-        assert_eq!([with(5), with(29)], [0, 1]);
-    }
+    pub(crate) const TRIALS: Trials = &[
+        ("tokens that grow are in order", || {
+            let nested = [drew(0, 10, 5).until(20, 21), drew(0, 12, 5).until(18, 19)];
+            let history = history([&nested[..], &[drew(1, 30, 6).until(40, 41)]].concat());
+            assert_eq!(order(&history), []);
+            assert_eq!(unique(&history), []);
+        }),
+        ("tokens of calls at the same time may cross", || {
+            assert_eq!(order(&history([drew(0, 50, 6), drew(1, 60, 5).asked_at(5)])), []);
+        }),
+        ("a token that went back is out of order", || {
+            let found = order(&history([drew(0, 10, 5), drew(1, 30, 4)]));
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!(found[0].rule, "H2");
+        }),
+        ("a token that was drawn before the key was taken away may come late", || {
+            let found = |taken_away: Option<u64>, token| {
+                let handed = drew(0, 40, token).by_handle(2);
+                let calls = [drew(2, 5, 4), drew(0, 10, 5), drew(1, 30, 9), handed];
+                order(&history(calls).freed(KEY, taken_away.map(|t| (t, t)))).len()
+            };
+            assert_eq!([found(Some(20), 6), found(None, 6), found(Some(8), 6)], [0, 1, 1]);
+            assert_eq!(
+                found(Some(20), 3),
+                1,
+                "lower than one that was there before its possession"
+            );
+        }),
+        ("a token of two handles is not unique", || {
+            assert_eq!(unique(&history([drew(0, 10, 5), drew(1, 30, 5)]))[0].rule, "H3");
+        }),
+        ("a token that two primaries draw is theirs", || {
+            let found = |t1| {
+                let reverts = Fault { reverts: true, ..fault(9, t1) };
+                unique(&history([drew(0, 10, 5), drew(1, 30, 5)]).fault([reverts])).len()
+            };
+            assert_eq!([found(40), found(29)], [0, 1]);
+        }),
+        ("a token that comes again is not unique", || {
+            let holds = vec![drew(0, 10, 5).until(20, 21), drew(0, 30, 5).until(40, 41)];
+            assert_eq!(unique(&history(holds.clone())).len(), 1);
+            // Another call of the handle had it meanwhile, and returned later.
+            let handed = |asked| drew(0, 35, 5).until(38, 39).asked_at(asked);
+            let with =
+                |asked| unique(&history([holds.clone(), vec![handed(asked)]].concat())).len();
+            assert_eq!([with(5), with(29)], [0, 1]);
+        }),
+    ];
 }

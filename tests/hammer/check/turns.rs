@@ -107,6 +107,7 @@ fn tries_once(call: &Acquire) -> bool {
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{KEY, deleted, held, history};
+    use crate::trials::Trials;
 
     fn found_in(history: &History) -> Vec<Violation> {
         check(history, &Calm::default())
@@ -125,48 +126,47 @@ pub(crate) mod trials {
         found_in(&history(holds.chain([waiter]).collect::<Vec<_>>()).freed(KEY, freed))
     }
 
-    pub(crate) fn who_frees_a_lock_by_force_gives_the_client_that_had_it_a_turn_once_more() {
-        let found = |until, times| found(How::Lock, until, times).len();
-        let most = (1_000..).step_by(50).find(|until| found(*until, 0) == 1).expect("too long");
-        assert_eq!([found(most, 1), found(most + 200, 1), found(most + 200, 4)], [0, 1, 0]);
-    }
-
-    pub(crate) fn who_waits_for_a_few_turns_of_others_has_its_own() {
-        assert_eq!(found(How::Lock, 1_000, 0), []);
-        assert_eq!(found(How::Now, 3_000, 0), [], "who does not wait comes in between");
-        let found = found(How::Lock, 3_000, 0);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(found[0].rule, "H14");
-    }
-
-    pub(crate) fn who_waits_for_a_deleted_key_waits_for_the_end_of_its_lease() {
-        // The lock is free from the 20th millisecond on, and somebody waits from the beginning.
-        let found = |holds: &[Acquire], granted, is_deleted: bool| {
-            let waiter = held(1, granted).asked_at(0).with_lease(5_000);
-            let calls = [holds, &[waiter.until(granted + 5, granted + 6)]].concat();
-            found_in(&history(calls).fault(is_deleted.then(|| deleted(KEY, 15)))).len()
-        };
-        let hold = held(0, 10).until(20, 20);
-        let long = [hold.clone().with_lease(3_000)];
-        assert_eq!([found(&long, 2_900, true), found(&long, 2_900, false)], [0, 1]);
-        assert_eq!(found(&long, 4_100, true), 1, "that lease has ended");
-        let handed_on = |number| {
-            let before = held(0, 5).with_lease(3_000).until(10, 10).by_owner(number);
-            found(&[before, hold.clone().with_lease(100)], 2_900, true)
-        };
-        assert_eq!([handed_on(1), handed_on(2)], [0, 1]);
-        let next = [long[0].clone(), held(2, 100).until(110, 110)];
-        assert_eq!(found(&next, 2_900, true), 1, "somebody had it, and released it");
-    }
-
-    pub(crate) fn who_waits_to_write_waits_for_a_reader_whose_release_was_forgotten() {
-        let found = |reads| {
-            let released = held(0, 10).until(20, 20).with_lease(3_000);
-            let next = Acquire { reads, ..held(2, 100).until(110, 110) };
-            let waiter = held(1, 2_900).asked_at(0).until(2_905, 2_906);
-            let forgotten = Fault { reverts: true, ..deleted(KEY, 15) };
-            found_in(&history([released, next, waiter]).fault([forgotten])).len()
-        };
-        assert_eq!([found(true), found(false)], [0, 1]);
-    }
+    pub(crate) const TRIALS: Trials = &[
+        ("who frees a lock by force gives the client that had it a turn once more", || {
+            let found = |until, times| found(How::Lock, until, times).len();
+            let most = (1_000..).step_by(50).find(|until| found(*until, 0) == 1).expect("too long");
+            assert_eq!([found(most, 1), found(most + 200, 1), found(most + 200, 4)], [0, 1, 0]);
+        }),
+        ("who waits for a few turns of others has its own", || {
+            assert_eq!(found(How::Lock, 1_000, 0), []);
+            assert_eq!(found(How::Now, 3_000, 0), [], "who does not wait comes in between");
+            let found = found(How::Lock, 3_000, 0);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!(found[0].rule, "H14");
+        }),
+        ("who waits for a deleted key waits for the end of its lease", || {
+            // The lock is free from the 20th millisecond on, and somebody waits from the beginning.
+            let found = |holds: &[Acquire], granted, is_deleted: bool| {
+                let waiter = held(1, granted).asked_at(0).with_lease(5_000);
+                let calls = [holds, &[waiter.until(granted + 5, granted + 6)]].concat();
+                found_in(&history(calls).fault(is_deleted.then(|| deleted(KEY, 15)))).len()
+            };
+            let hold = held(0, 10).until(20, 20);
+            let long = [hold.clone().with_lease(3_000)];
+            assert_eq!([found(&long, 2_900, true), found(&long, 2_900, false)], [0, 1]);
+            assert_eq!(found(&long, 4_100, true), 1, "that lease has ended");
+            let handed_on = |number| {
+                let before = held(0, 5).with_lease(3_000).until(10, 10).by_owner(number);
+                found(&[before, hold.clone().with_lease(100)], 2_900, true)
+            };
+            assert_eq!([handed_on(1), handed_on(2)], [0, 1]);
+            let next = [long[0].clone(), held(2, 100).until(110, 110)];
+            assert_eq!(found(&next, 2_900, true), 1, "somebody had it, and released it");
+        }),
+        ("who waits to write waits for a reader whose release was forgotten", || {
+            let found = |reads| {
+                let released = held(0, 10).until(20, 20).with_lease(3_000);
+                let next = Acquire { reads, ..held(2, 100).until(110, 110) };
+                let waiter = held(1, 2_900).asked_at(0).until(2_905, 2_906);
+                let forgotten = Fault { reverts: true, ..deleted(KEY, 15) };
+                found_in(&history([released, next, waiter]).fault([forgotten])).len()
+            };
+            assert_eq!([found(true), found(false)], [0, 1]);
+        }),
+    ];
 }

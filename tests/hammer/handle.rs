@@ -101,26 +101,15 @@ pub(crate) struct Hold {
 
 /// Runs `$body` with the lock or guard inside.
 macro_rules! either {
-    (Of, $of:expr, $inner:ident => $body:expr) => {
-        match $of {
-            Of::Plain($inner) => $body,
-            Of::Fenced($inner) => $body,
-            Of::Fair($inner) => $body,
-            Of::FencedFair($inner) => $body,
-            Of::ReadWrite($inner) => $body,
-            Of::FencedReadWrite($inner) => $body,
-            Of::Several($inner) => $body,
-        }
+    (Of, $($rest:tt)*) => {
+        either!(Of: Plain Fenced Fair FencedFair ReadWrite FencedReadWrite Several, $($rest)*)
     };
-    (Guard, $of:expr, $inner:ident => $body:expr) => {
+    (Guard, $($rest:tt)*) => {
+        either!(Guard: Plain Fenced Read Write FencedRead FencedWrite Several, $($rest)*)
+    };
+    ($kind:ident: $($variant:ident)*, $of:expr, $inner:ident => $body:expr) => {
         match $of {
-            Guard::Plain($inner) => $body,
-            Guard::Fenced($inner) => $body,
-            Guard::Read($inner) => $body,
-            Guard::Write($inner) => $body,
-            Guard::FencedRead($inner) => $body,
-            Guard::FencedWrite($inner) => $body,
-            Guard::Several($inner) => $body,
+            $($kind::$variant($inner) => $body,)*
         }
     };
 }

@@ -207,45 +207,32 @@ impl Record {
     }
 
     pub(crate) fn encode(&self) -> [u8; SIZE] {
-        let mut bytes = [0; SIZE];
-        for (at, long) in [self.t, self.deadline, self.token, self.aux].into_iter().enumerate() {
-            bytes[at * 8..][..8].copy_from_slice(&long.to_le_bytes());
-        }
+        let longs = [self.t, self.deadline, self.token, self.aux].map(u64::to_le_bytes);
         let words = [self.seq, self.handle, self.owner, self.req, self.lease, self.slack];
-        for (at, word) in words.into_iter().enumerate() {
-            bytes[32 + at * 4..][..4].copy_from_slice(&word.to_le_bytes());
+        let (words, shorts) =
+            (words.map(u32::to_le_bytes), [self.task, self.key].map(u16::to_le_bytes));
+        let codes = [self.event as u8, self.outcome as u8, self.how as u8, self.flags];
+        let mut bytes = [0; SIZE];
+        let mut rest = &mut bytes[..];
+        for part in [longs.as_flattened(), words.as_flattened(), shorts.as_flattened(), &codes] {
+            rest.write_all(part).expect("they fit");
         }
-        bytes[56..58].copy_from_slice(&self.task.to_le_bytes());
-        bytes[58..60].copy_from_slice(&self.key.to_le_bytes());
-        bytes[60] = self.event as u8;
-        bytes[61] = self.outcome as u8;
-        bytes[62] = self.how as u8;
-        bytes[63] = self.flags;
         bytes
     }
 
     fn decode(bytes: &[u8; SIZE]) -> Option<Self> {
-        let long = |at: usize| bytes[at..at + 8].try_into().map(u64::from_le_bytes).ok();
-        let word = |at: usize| bytes[at..at + 4].try_into().map(u32::from_le_bytes).ok();
-        let short = |at: usize| bytes[at..at + 2].try_into().map(u16::from_le_bytes).ok();
-        Some(Self {
-            t: long(0)?,
-            deadline: long(8)?,
-            token: long(16)?,
-            aux: long(24)?,
-            seq: word(32)?,
-            handle: word(36)?,
-            owner: word(40)?,
-            req: word(44)?,
-            lease: word(48)?,
-            slack: word(52)?,
-            task: short(56)?,
-            key: short(58)?,
-            event: Event::from_code(bytes[60])?,
-            outcome: Outcome::from_code(bytes[61])?,
-            how: How::from_code(bytes[62])?,
-            flags: bytes[63],
-        })
+        let long = |at: usize| u64::from_le_bytes(bytes.as_chunks().0[at]);
+        let word = |at: usize| u32::from_le_bytes(bytes.as_chunks().0[at]);
+        let short = |at: usize| u16::from_le_bytes(bytes.as_chunks().0[at]);
+        let [t, deadline, token, aux] = [0, 1, 2, 3].map(long);
+        let [seq, handle, owner, req, lease, slack] = [8, 9, 10, 11, 12, 13].map(word);
+        let [task, key] = [28, 29].map(short);
+        let [event, outcome, how, flags] = [60, 61, 62, 63].map(|at| bytes[at]);
+        let (event, outcome) = (Event::from_code(event)?, Outcome::from_code(outcome)?);
+        let (longs, how) =
+            (Self { t, deadline, token, aux, ..Self::default() }, How::from_code(how)?);
+        let words = Self { seq, handle, owner, req, lease, slack, ..longs };
+        Some(Self { task, key, event, outcome, how, flags, ..words })
     }
 }
 

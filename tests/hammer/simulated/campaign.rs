@@ -125,16 +125,15 @@ fn campaign(settings: &Settings, seed: u64, seconds: u64) -> Verdict {
             let seed = seed + next.fetch_add(1, Ordering::Relaxed);
             let plan = Plan::new(seed, &settings.edits);
             let judged = judge(&plan);
-            if judged.found.is_empty() {
+            let breaks = !judged.found.is_empty();
+            if settings.all || !breaks {
                 count(&judged.history, &mut lock(&done).0, nemesis::names(settings.edits.topology));
-            } else if settings.all {
-                count(&judged.history, &mut lock(&done).0, nemesis::names(settings.edits.topology));
-                for violation in &judged.found {
-                    println!("seed {seed}: violation {}: {}", violation.rule, violation.what);
-                }
+            }
+            for violation in judged.found.iter().filter(|_| settings.all) {
+                println!("seed {seed}: violation {}: {}", violation.rule, violation.what);
+            }
+            if breaks && (settings.all || !is_over.swap(true, Ordering::Relaxed)) {
                 lock(&first).get_or_insert((seed, judged));
-            } else if !is_over.swap(true, Ordering::Relaxed) {
-                *lock(&first) = Some((seed, judged));
             }
         }
         lock(&done).1 += processor_time();

@@ -10,9 +10,7 @@ impl Waiting {
             Call::Parked => Call::Asking { by_time: !client.again },
             call => call,
         };
-        client.again = false;
-        client.due = false;
-        client.counted = true;
+        (client.again, client.due, client.counted) = (false, false, true);
         client.in_flight = Some(InFlight::new(Request::Acquire));
     }
 
@@ -42,9 +40,7 @@ impl Waiting {
     /// acquire that was ahead is not sent again, only its undo.
     pub(super) fn cut(&self, client: &mut Client) {
         if let Some(in_flight) = &mut client.in_flight {
-            in_flight.ahead = false;
-            in_flight.reply = None;
-            in_flight.repeated = true;
+            (in_flight.ahead, in_flight.reply, in_flight.repeated) = (false, None, true);
         }
     }
 
@@ -55,10 +51,7 @@ impl Waiting {
         match client.call {
             Call::None | Call::Parked => {}
             Call::Trying => client.call = Call::None,
-            Call::Asking { .. } => {
-                client.call = Call::Parked;
-                client.again = true;
-            }
+            Call::Asking { .. } => (client.call, client.again) = (Call::Parked, true),
         }
         client.to_release = client.is_pending();
     }

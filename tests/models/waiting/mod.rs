@@ -97,19 +97,14 @@ impl Waiting {
                     self.execute(next, c, request);
                 }
             }
-            Step::LoseLate(c) => {
-                next.clients[c].pop_late();
-            }
+            Step::LoseLate(c) => _ = next.clients[c].pop_late(),
             Step::Expire => self.expire(next),
             Step::Answer(c) => self.answer(&mut next.clients[c]),
             Step::Subscribe(c) => {
                 next.clients[c].subscription = Subscription::Live;
                 next.clients[c].again |= self.bug != Some(Bug::NoSecondTry);
             }
-            Step::Message(c) => {
-                next.clients[c].message = false;
-                next.clients[c].again = true;
-            }
+            Step::Message(c) => (next.clients[c].message, next.clients[c].again) = (false, true),
             Step::Release(c) => release_pending(&mut next.clients[c]),
             Step::Ask(c) => self.ask(&mut next.clients[c]),
             Step::GiveBack(c) => {
@@ -124,16 +119,14 @@ impl Waiting {
             }
             Step::Call(c) => {
                 let client = &mut next.clients[c];
-                client.calls = false;
-                client.call = Call::Trying;
+                (client.calls, client.call) = (false, Call::Trying);
                 self.ask(client);
             }
             Step::Cut(c) => self.cut(&mut next.clients[c]),
             Step::GiveUp(c) => self.give_up(&mut next.clients[c]),
             Step::CutOwn(c) => self.cut_own(&mut next.clients[c]),
             Step::LoseMessage(c) => {
-                next.clients[c].message = false;
-                next.clients[c].missed = Missed::Message;
+                (next.clients[c].message, next.clients[c].missed) = (false, Missed::Message);
             }
             Step::Crash(c) => crash(&mut next.clients[c]),
             Step::Cancel(c) => self.cancel(&mut next.clients[c]),
@@ -156,8 +149,7 @@ impl Waiting {
                 self.answer(client);
             }
             if client.message && no_fault_comes {
-                client.message = false;
-                client.again = true;
+                (client.message, client.again) = (false, true);
             }
         }
     }
@@ -174,8 +166,7 @@ impl Waiting {
         let client = &mut state.clients[c];
         if reply == Reply::Refused {
             // From here on changes count.
-            client.due = false;
-            client.missed = Missed::Nothing;
+            (client.due, client.missed) = Default::default();
         }
         if let Some(in_flight) = &mut client.in_flight {
             in_flight.reply = Some(reply);
@@ -199,8 +190,7 @@ fn tidied(mut state: State) -> State {
         client.terms().for_each(|term| term.covered &= term.believed);
         client.to_release &= client.is_pending();
         if client.again {
-            client.due = false;
-            client.missed = Missed::Nothing;
+            (client.due, client.missed) = Default::default();
         }
     }
     for (a, b) in [(0, 1), (1, 2), (0, 1)] {

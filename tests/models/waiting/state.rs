@@ -62,8 +62,9 @@ impl InFlight {
 }
 
 /// The call that a user of the client awaits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Call {
+    #[default]
     None,
     /// The first try.
     Trying,
@@ -75,8 +76,9 @@ pub(super) enum Call {
 }
 
 /// A subscription, as the wait queues and the server together know it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Subscription {
+    #[default]
     Off,
     /// SUBSCRIBE, or its answer, is on its way.
     Asked,
@@ -84,23 +86,27 @@ pub(super) enum Subscription {
 }
 
 /// Why no message woke a waiter of a free lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Missed {
+    #[default]
     Nothing,
     /// An expiry publishes nothing.
     Expiry,
     Message,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Health {
+    #[default]
     Up,
-    Crashed { holding: bool },
+    Crashed {
+        holding: bool,
+    },
 }
 
 /// One client: a process with one handle that locks once, and its two connections. The callers'
 /// connection carries [`Client::in_flight`], the connection of its own thread the subscription.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Client {
     pub(super) health: Health,
     /// It has yet to call.
@@ -143,21 +149,7 @@ pub(super) struct State {
 
 impl Client {
     pub(super) fn new(calls: bool) -> Self {
-        Self {
-            health: Health::Up,
-            calls,
-            call: Call::None,
-            hold: None,
-            counted: false,
-            to_release: false,
-            in_flight: None,
-            late: [None; 2],
-            subscription: Subscription::Off,
-            message: false,
-            again: false,
-            due: false,
-            missed: Missed::Nothing,
-        }
+        Self { calls, ..Self::default() }
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -174,12 +166,8 @@ impl Client {
     }
 
     pub(super) fn leave_queue(&mut self) {
-        self.call = Call::None;
-        self.subscription = Subscription::Off;
-        self.message = false;
-        self.again = false;
-        self.due = false;
-        self.missed = Missed::Nothing;
+        (self.call, self.subscription, self.missed) = Default::default();
+        (self.message, self.again, self.due) = Default::default();
     }
 
     /// Redis has refused it and will not be asked again before something has changed.

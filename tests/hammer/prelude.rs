@@ -16,3 +16,4 @@ pub(crate) use crate::names::{Kind, Names};
 pub(crate) use crate::record::{Event, FENCED, How, MS, Outcome, Record, Recorder, now};
 pub(crate) use crate::shared::Shared;
 pub(crate) use crate::support::unpoisoned as lock;
+pub(crate) use crate::trials::Trials;

@@ -44,19 +44,18 @@ impl Possible {
     /// How many holds that client may have of the name between those times.
     pub(crate) fn holds(&self, sample: &Sample) -> u64 {
         let of = self.of_client.get(&(sample.owner.0, sample.key));
-        of.map_or(0, |times| between(times, sample.t0, sample.t1))
+        of.map_or(0, |times| between(times, (sample.t0, sample.t1)))
     }
 }
 
-fn between((begun, over): &Times, from: u64, to: u64) -> u64 {
+fn between((begun, over): &Times, (from, to): (u64, u64)) -> u64 {
     let begun = begun.partition_point(|begun| *begun <= to);
     (begun - over.partition_point(|over| *over < from)) as u64
 }
 
 /// H5: once everything has come home, the server counts the guards that are kept.
 pub(crate) fn check(history: &History) -> Vec<Violation> {
-    let Some(samples) = &history.kept else { return Vec::new() };
-    kept_wrongly(history, samples)
+    history.kept.as_ref().map_or(Vec::new(), |samples| kept_wrongly(history, samples))
 }
 
 pub(crate) fn kept_wrongly(history: &History, samples: &[Sample]) -> Vec<Violation> {
@@ -117,15 +116,15 @@ pub(crate) fn once(history: &History) -> Vec<Violation> {
     for count in &history.counts {
         let Some(acquire) = owners.get(&count.handle) else { continue };
         let times = &possible.of_handle[&acquire.handle];
-        let most = between(times, count.inv, count.ret);
+        let window = (count.inv, count.ret);
+        let most = between(times, window);
         if count.count > most {
             let who = who(acquire);
             let what = format!("name {}: {who} counts {}, not {most}", count.key, count.count);
-            let mut violation = Violation::new("H10", what, (count.inv, count.ret));
+            let mut violation = Violation::new("H10", what, window);
             violation.calls.push(count.id);
-            violation.calls.extend(recent(history, count.inv, count.ret, |acquire| {
-                acquire.handle == count.handle
-            }));
+            let is_its = |acquire: &Acquire| acquire.handle == count.handle;
+            violation.calls.extend(recent(history, window, is_its));
             found.push(violation);
         }
     }
@@ -145,11 +144,11 @@ pub(crate) fn once(history: &History) -> Vec<Violation> {
                 "name {}: the server counts {} holds of possession {} where there can be {most}",
                 sample.key, sample.count, sample.owner.1
             );
-            let mut violation = Violation::new("H10", what, (sample.t0, sample.t1));
-            violation.calls.extend(recent(history, sample.t0, sample.t1, |acquire| {
-                (acquire.owner.0, acquire.key) == (sample.owner.0, sample.key)
-            }));
-            found.push(violation);
+            let window = (sample.t0, sample.t1);
+            let of = (sample.owner.0, sample.key);
+            let is_its = |acquire: &Acquire| (acquire.owner.0, acquire.key) == of;
+            let calls = recent(history, window, is_its).collect();
+            found.push(Violation { calls, ..Violation::new("H10", what, window) });
         }
     }
     found
@@ -158,8 +157,7 @@ pub(crate) fn once(history: &History) -> Vec<Violation> {
 /// Those of the calls that began not long before.
 fn recent(
     history: &History,
-    from: u64,
-    to: u64,
+    (from, to): (u64, u64),
     is_meant: impl Fn(&Acquire) -> bool,
 ) -> impl Iterator<Item = Id> {
     let calls = history.acquires.iter().filter(move |acquire| {
@@ -172,7 +170,6 @@ pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{KEY, held, history, seen};
     use crate::history::Count;
-    use crate::trials::Trials;
 
     pub(crate) const TRIALS: Trials = &[
         ("kept guards are counted at the server", || {

@@ -61,7 +61,6 @@ fn overlap(a: &Acquire, b: &Acquire) -> Violation {
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{KEY, deleted, held, history};
-    use crate::trials::Trials;
     use crate::witness::GRANTED;
 
     fn overlaps<const N: usize>(calls: [Acquire; N], deleted_at: Option<u64>) -> bool {

@@ -98,7 +98,6 @@ pub(crate) fn missing(done: &Done, floor: &Floor) -> Vec<String> {
 
 pub(crate) mod trials {
     use super::*;
-    use crate::trials::Trials;
 
     fn enough() -> Done {
         let faults = ["a", "b", "c"].into_iter().map(|kind| (kind, (2, 1))).collect();

@@ -31,7 +31,8 @@ impl Taken<'_> {
     }
 }
 
-pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
+pub(crate) fn check(history: &History) -> Vec<Violation> {
+    let calm = &Calm::of(history);
     let mut found = Vec::new();
     let mut of_several: HashMap<u16, Vec<Taken<'_>>> = HashMap::new();
     for calls in history.acquires.chunk_by(|a, b| a.key == b.key) {
@@ -250,12 +251,7 @@ fn waited(
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{KEY, asked, held, history};
-    use crate::trials::Trials;
-
-    fn found(history: &History) -> Vec<Violation> {
-        check(history, &Calm::default())
-    }
+    use crate::check::sample::{KEY, asked, fault, held, history};
 
     fn waiting(inv: u64, granted: u64) -> Acquire {
         held(1, granted).asked_at(inv).until(granted + 1, granted + 2)
@@ -275,7 +271,7 @@ pub(crate) mod trials {
                 ("who gave up waiting had waited, too", gave_up, 1),
                 ("a name that nobody wanted", waiting(2990, 3000), 0),
             ] {
-                let found = found(&history([held(0, 10).until(500, 501), waiter]));
+                let found = check(&history([held(0, 10).until(500, 501), waiter]));
                 assert_eq!(found.len(), wrong, "{case}: {found:?}");
                 assert!(
                     found.iter().all(|one| (one.rule, one.from) == ("H6", 501 * MS)),
@@ -289,7 +285,7 @@ pub(crate) mod trials {
                 let until = |t| held(2, 10).renewed_by_a_watchdog().until(t, t);
                 let [first, second] = [until(500).of(0), until(second_until).of(2)];
                 let calls = [first, several.clone().of(0), second, several.clone().of(2)];
-                found(&history(calls)).iter().filter(|one| one.rule == "H6").count()
+                check(&history(calls)).iter().filter(|one| one.rule == "H6").count()
             };
             assert_eq!([found(1_500), found(1_000)], [0, 1]);
         }),
@@ -298,7 +294,7 @@ pub(crate) mod trials {
                 let reader = held(0, 10).renewed_by_a_watchdog();
                 let writer = asked(2, 15).ended(Outcome::Cancelled, writes_until);
                 let history = shared([(true, reader), (true, waiting(20, 1500)), (false, writer)]);
-                found(&history.with(|history| history.processes[2].killed = killed)).len()
+                check(&history.with(|history| history.processes[2].killed = killed)).len()
             };
             assert_eq!([found(16, None), found(990, None)], [1, 0]);
             let dead = Some(15 * MS);
@@ -310,7 +306,7 @@ pub(crate) mod trials {
                 let writer = held(0, 20).with_lease(40);
                 let writer = given_back.into_iter().fold(writer, |writer, t| writer.until(t, t));
                 let waiter = (true, waiting(15, 2_000));
-                found(&shared([(true, reader.by_handle(handle)), (false, writer), waiter])).len()
+                check(&shared([(true, reader.by_handle(handle)), (false, writer), waiter])).len()
             };
             assert_eq!([found(1_900, None, 1), found(1_900, Some(1_900), 1)], [0, 0]);
             // Both sides are over, the write was given back, or another handle reads.
@@ -320,26 +316,28 @@ pub(crate) mod trials {
         ("what is dropped before its clock is set forward ends with its lease", || {
             let found = |outcome, jump| {
                 let hold = held(0, 10).renewed_by_a_watchdog().until(500, 501).told(outcome);
-                found(&history([hold, waiting(20, 1_400)]).jumped(jump)).len()
+                check(&history([hold, waiting(20, 1_400)]).jumped(jump)).len()
             };
             assert_eq!([found(Outcome::Open, 502), found(Outcome::Done, 502)], [0, 1]);
             assert_eq!(found(Outcome::Open, 1_300), 1, "the release had been made by then");
         }),
         ("an outage is no time to judge", || {
-            let history = history([held(0, 10).until(500, 501), waiting(20, 2000)]);
-            let calm = Calm::without([(600 * MS, 1500 * MS)].into_iter());
-            assert_eq!(check(&history, &calm), []);
+            let found = |outage| {
+                let calls = [held(0, 10).until(500, 501), waiting(20, 2000)];
+                check(&history(calls).fault([Fault { settle: Some(0), ..outage }])).len()
+            };
+            assert_eq!([found(fault(600, 1500)), found(fault(600, 1000))], [0, 1]);
         }),
         ("a request of the dead may have been granted", || {
             let found = |granted| {
                 let calls = [held(2, 10).until(480, 481), asked(0, 20), waiting(30, granted)];
-                found(&history(calls).killed(490)).len()
+                check(&history(calls).killed(490)).len()
             };
             assert_eq!([found(1500), found(2600)], [0, 1]);
         }),
         ("a crash blocks for its lease and no longer", || {
             let calls = |granted| [held(0, 10).renewed_by_a_watchdog(), waiting(20, granted)];
-            let found = |calls: [Acquire; 2]| found(&history(calls).killed(500));
+            let found = |calls: [Acquire; 2]| check(&history(calls).killed(500));
             assert_eq!(found(calls(1550)), []);
             assert_eq!(found(calls(2600))[0].rule, "H7");
             // A fair lock may have been granted to the dead.

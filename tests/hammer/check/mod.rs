@@ -1,6 +1,5 @@
 //! The rules that every history has to keep. Each is a pure function, in O(n log n).
 
-use crate::nemesis::ANSWERS_LOST;
 use crate::prelude::*;
 
 pub(crate) mod count;
@@ -107,24 +106,23 @@ pub(crate) fn who(acquire: &Acquire) -> String {
 
 /// All rules but the floor, which says whether their silence means anything.
 pub(crate) fn all(history: &History) -> Vec<Violation> {
-    let calm = Calm::of(history);
-    let mut found = exclusion::check(history);
-    found.extend(tokens::order(history));
-    found.extend(tokens::unique(history));
-    found.extend(reading::check(history));
-    found.extend(resource::check(history));
-    found.extend(count::check(history));
-    found.extend(liveness::check(history, &calm));
-    found.extend(notice::in_time(history));
-    found.extend(notice::of_deletion(history));
-    found.extend(notice::not_false(history));
-    found.extend(count::once(history));
-    found.extend(orphans::check(history));
-    found.extend(outcomes::check(history));
-    found.extend(turns::check(history, &calm));
-    // Each connection that breaks counts for itself.
-    let single = Calm::with(history, |fault| fault.kind != ANSWERS_LOST);
-    found.extend(order::check(history, &single));
-    found.extend(several::check(history));
-    found
+    let rules = [
+        exclusion::check,
+        tokens::order,
+        tokens::unique,
+        reading::check,
+        resource::check,
+        count::check,
+        liveness::check,
+        notice::in_time,
+        notice::of_deletion,
+        notice::not_false,
+        count::once,
+        orphans::check,
+        outcomes::check,
+        turns::check,
+        order::check,
+        several::check,
+    ];
+    rules.iter().flat_map(|check| check(history)).collect()
 }

@@ -188,7 +188,6 @@ fn came_from_a_deleted_key(history: &History, hold: &Acquire) -> bool {
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{KEY, asked, deleted, fault, held, history};
-    use crate::trials::Trials;
 
     fn watched() -> Acquire {
         held(0, 10).renewed_by_a_watchdog()

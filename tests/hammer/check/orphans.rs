@@ -162,7 +162,6 @@ pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{asked, fault, held, history, seen};
     use crate::history::Reach;
-    use crate::trials::Trials;
 
     /// How much is found if the server has that call's hold then.
     fn found_in(history: History, of: &Acquire, t: u64) -> usize {

@@ -122,7 +122,6 @@ fn untrue(
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{KEY, asked, held, history};
-    use crate::trials::Trials;
 
     /// What the server has carried out, for that owner.
     fn hearing(calls: &[Acquire], owner: Owner, commands: &[(u64, What)]) -> History {

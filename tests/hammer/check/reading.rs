@@ -26,6 +26,8 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
 /// The calls of one name.
 struct Calls<'a> {
     all: &'a [Acquire],
+    history: &'a History,
+    calm: &'a Calm,
     /// When the server lost its counter, or its lock.
     lost: Vec<(u64, u64)>,
     taken_away: Vec<(u64, u64)>,
@@ -33,7 +35,7 @@ struct Calls<'a> {
     strange: Vec<(u64, u128)>,
 }
 
-fn of_key(all: &[Acquire], history: &History, calm: &Calm) -> Vec<Violation> {
+fn of_key<'a>(all: &'a [Acquire], history: &'a History, calm: &'a Calm) -> Vec<Violation> {
     let key = all[0].key;
     let lost = history.faults.iter().filter(|fault| fault.tokens.contains(&key));
     let taken_away = history.tampering().filter(|(of, ..)| *of == key);
@@ -48,6 +50,8 @@ fn of_key(all: &[Acquire], history: &History, calm: &Calm) -> Vec<Violation> {
     let calls = Calls {
         strange: strange.map(|command| (command.t, command.owner.0)).collect(),
         all,
+        history,
+        calm,
         lost: lost.map(|fault| (fault.t0, fault.t1)).collect(),
         taken_away: taken_away.map(|(_, t0, t1)| (t0, t1)).collect(),
     };
@@ -82,7 +86,7 @@ fn of_key(all: &[Acquire], history: &History, calm: &Calm) -> Vec<Violation> {
         if token > 0 && !tokens.contains_key(&token) {
             let earlier = writers.iter().filter(|(of, _)| *of < token);
             let last = earlier.max_by_key(|(of, _)| *of).map(|(_, writer)| *writer);
-            if !calls.may_be_of_nobody(token, last, reader, history, calm) {
+            if !calls.may_be_of_nobody(token, last, reader) {
                 wrong("which no writer has".into(), last.unwrap_or(reader));
             }
         }
@@ -126,14 +130,8 @@ impl Calls<'_> {
     }
 
     /// Whether a client may have drawn that token for a writer that never had the lock, and not have given it back.
-    fn may_be_of_nobody(
-        &self,
-        token: u64,
-        last: Option<&Acquire>,
-        reader: &Acquire,
-        history: &History,
-        calm: &Calm,
-    ) -> bool {
+    fn may_be_of_nobody(&self, token: u64, last: Option<&Acquire>, reader: &Acquire) -> bool {
+        let Self { history, calm, .. } = *self;
         let from = last.map_or(0, |last| last.began);
         let mut disturbed = self.lost.iter().chain(&self.taken_away);
         let mut others = self.all.iter().filter(|call| !call.reads && call.inv <= reader.ret);
@@ -161,7 +159,7 @@ impl Calls<'_> {
                 _ => {
                     surely_over(call, history, calm) >= from
                         && (self.was_handed_it(token, call, last, reader)
-                            || self.has_drawn(call, last, reader, history))
+                            || self.has_drawn(call, last, reader))
                 }
             })
     }
@@ -183,16 +181,10 @@ impl Calls<'_> {
     }
 
     /// Whether the server may have given the client of that call the lock after the last writer, and drawn tokens.
-    fn has_drawn(
-        &self,
-        call: &Acquire,
-        last: Option<&Acquire>,
-        reader: &Acquire,
-        history: &History,
-    ) -> bool {
+    fn has_drawn(&self, call: &Acquire, last: Option<&Acquire>, reader: &Acquire) -> bool {
         let (from, to) = (last.map_or(0, |last| last.ret), reader.ret);
-        let off = history.bounds.off;
-        let mut heard = history.heard.iter();
+        let off = self.history.bounds.off;
+        let mut heard = self.history.heard.iter();
         let all = heard.any(|heard| heard.from <= from.saturating_sub(off) && to + off <= heard.to);
         let during = from.saturating_sub(off)..=to + off;
         let mut strange = self.strange.iter();
@@ -203,7 +195,6 @@ impl Calls<'_> {
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{asked, fault, held, history};
-    use crate::trials::Trials;
 
     const NAME: u16 = 7;
 

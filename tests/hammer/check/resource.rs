@@ -14,69 +14,57 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
     };
     let by_writer: HashMap<u64, &StoreWrite> =
         history.writes.iter().map(|write| (write.me, write)).collect();
-    let mut found = Vec::new();
-    for write in &history.writes {
-        let Some(hold) = covered(write) else { continue };
-        if write.accepted {
-            continue;
-        }
-        let window = (write.inv, write.ret);
+    let wrong = |write: &StoreWrite| {
+        let (hold, window) = (covered(write)?, (write.inv, write.ret));
         if let Some(token) = write.token {
             let what = format!(
                 "the store refused token {token} of name {}, whose hold was believed all the time: \
                  it had seen {}",
                 write.key, write.before
             );
-            found.push(Violation::new("H4", what, window).of(&[hold]));
-            continue;
+            return Some(Violation::new("H4", what, window).of(&[hold]));
         }
         let other = by_writer.get(&write.before).and_then(|other| covered(other));
         // Two tasks may share a handle, and its hold.
-        if let Some(other) = other.filter(|other| other.handle != hold.handle) {
-            let what = if hold.reads { "one read and another" } else { "two holders" };
-            let what = format!("name {}: {what} wrote at the same time", write.key);
-            found.push(Violation::new("H4", what, window).of(&[hold, other]));
-        }
-    }
-    found.extend(monotone(history));
-    found
+        let other = other.filter(|other| other.handle != hold.handle)?;
+        let what = if hold.reads { "one read and another" } else { "two holders" };
+        let what = format!("name {}: {what} wrote at the same time", write.key);
+        Some(Violation::new("H4", what, window).of(&[hold, other]))
+    };
+    refused(history).filter_map(wrong).chain(monotone(history)).collect()
+}
+
+fn refused(history: &History) -> impl Iterator<Item = &StoreWrite> {
+    history.writes.iter().filter(|write| !write.accepted)
 }
 
 /// In the order in which the store served them, no accepted token is lower than one before.
 fn monotone(history: &History) -> Vec<Violation> {
-    let mut fenced: Vec<_> =
-        history.writes.iter().filter_map(|write| Some((write.token?, write))).collect();
+    let accepted = history.writes.iter().filter(|write| write.accepted);
+    let mut fenced: Vec<_> = accepted.filter_map(|write| Some((write.token?, write))).collect();
     fenced.sort_by_key(|(_, write)| (write.key, write.number));
-    let mut found = Vec::new();
-    let mut highest = (u16::MAX, 0);
-    for (token, write) in fenced {
-        if highest.0 != write.key {
-            highest = (write.key, 0);
-        }
-        if write.accepted && token < highest.1 {
-            let what = format!(
-                "the store of name {} accepted token {token} after {}",
-                write.key, highest.1
-            );
-            found.push(Violation::new("H4", what, (write.inv, write.ret)));
-        }
-        highest.1 = highest.1.max(if write.accepted { token } else { 0 });
-    }
-    found
+    let mut highest: HashMap<u16, u64> = HashMap::new();
+    let lower = |(token, write): (u64, &StoreWrite)| {
+        let highest = highest.entry(write.key).or_default();
+        let before = std::mem::replace(highest, token.max(*highest));
+        (token < before).then(|| {
+            let what = format!("accepted token {token} after {before}");
+            let what = format!("the store of name {} {what}", write.key);
+            Violation::new("H4", what, (write.inv, write.ret))
+        })
+    };
+    fenced.into_iter().filter_map(lower).collect()
 }
 
 /// Writes that came after their hold was over: refused where tokens are compared, else accepted.
 pub(crate) fn late_writes(history: &History) -> (usize, usize) {
-    let refused = history.writes.iter().filter(|write| !write.accepted);
-    let (fenced, plain): (Vec<&StoreWrite>, Vec<_>) =
-        refused.partition(|write| write.token.is_some());
-    (fenced.len(), plain.len())
+    let fenced = refused(history).filter(|write| write.token.is_some()).count();
+    (fenced, refused(history).count() - fenced)
 }
 
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{KEY, held, history};
-    use crate::trials::Trials;
 
     fn write(hold: &Acquire, me: u64, (inv, ret): (u64, u64), before: u64) -> StoreWrite {
         let (hold, key, inv, ret) = (hold.id, KEY, inv * MS, ret * MS);

@@ -8,7 +8,7 @@
 //!
 //! In a calm time its call does not go on waiting while all of them are free (H6).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::check::count::Possible;
 use crate::check::liveness::takes_one_by_one;
@@ -20,12 +20,14 @@ pub(crate) const STEP: u64 = COMMAND_TIMEOUT.as_millis() as u64 * MS / 3;
 
 /// What was seen of the names of which some are locked together.
 struct Looks<'a> {
+    history: &'a History,
+    possible: Possible,
     times: Vec<(u64, u64)>,
     seen: HashMap<(u64, u16), Vec<&'a Sample>>,
 }
 
 pub(crate) fn check(history: &History) -> Vec<Violation> {
-    let mut calls: HashMap<Id, Vec<&Acquire>> = HashMap::new();
+    let mut calls: BTreeMap<Id, Vec<&Acquire>> = BTreeMap::new();
     for call in history.acquires.iter().filter(|call| call.set != 0) {
         calls.entry(call.id).or_default().push(call);
     }
@@ -33,17 +35,12 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
         return Vec::new();
     }
     let looks = Looks::of(history);
-    let possible = Possible::new(history);
     let calm = Calm::of_each(history);
-    let mut calls: Vec<_> = calls.into_iter().collect();
-    calls.sort_unstable_by_key(|(id, _)| *id);
-    let mut found = Vec::new();
-    for (_, members) in calls {
+    let wrong = |members: &Vec<&Acquire>| {
         let calm = &calm[usize::from(members[0].id.0)];
-        found.extend(looks.parted(&members));
-        found.extend(looks.waits_with_a_part(&members, &possible, history, calm));
-    }
-    found
+        [looks.parted(members), looks.waits_with_a_part(members, calm)]
+    };
+    calls.values().flat_map(wrong).flatten().collect()
 }
 
 impl<'a> Looks<'a> {
@@ -56,7 +53,8 @@ impl<'a> Looks<'a> {
                 seen.entry((sample.t0, sample.key)).or_default().push(sample);
             }
         }
-        Self { times: times.into_iter().collect(), seen }
+        let (times, possible) = (times.into_iter().collect(), Possible::new(history));
+        Self { history, possible, times, seen }
     }
 
     /// The looks that began and ended between two times.
@@ -86,13 +84,8 @@ impl<'a> Looks<'a> {
     }
 
     /// A call that has some of its locks while it waits for the others.
-    fn waits_with_a_part(
-        &self,
-        members: &[&Acquire],
-        possible: &Possible,
-        history: &History,
-        calm: &Calm,
-    ) -> Option<Violation> {
+    fn waits_with_a_part(&self, members: &[&Acquire], calm: &Calm) -> Option<Violation> {
+        let Self { history, possible, .. } = self;
         let call = members[0];
         // Since when an owner of its client has a part. In a cluster it has what the first requests brought until
         // the last one is answered.
@@ -137,7 +130,6 @@ impl<'a> Looks<'a> {
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{asked, held, history, seen};
-    use crate::trials::Trials;
 
     /// For names 0 and 2.
     fn both(call: &Acquire) -> [Acquire; 2] {

@@ -105,7 +105,6 @@ fn by_key(history: &History) -> Vec<Vec<&Acquire>> {
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{KEY, fault, held, history};
-    use crate::trials::Trials;
 
     fn drew(who: u16, from: u64, token: u64) -> Acquire {
         held(who, from).with_token(token)

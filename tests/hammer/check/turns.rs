@@ -14,9 +14,10 @@ use crate::prelude::*;
 /// How long a client may keep a lock from others: the default of `max_handoff_time`.
 const RUN: u64 = 10 * MS;
 
-pub(crate) fn check(history: &History, calm: &Calm) -> Vec<Violation> {
+pub(crate) fn check(history: &History) -> Vec<Violation> {
+    let calm = Calm::of(history);
     let keys = history.acquires.chunk_by(|a, b| a.key == b.key);
-    keys.filter_map(|calls| of_key(calls, history, calm)).collect()
+    keys.filter_map(|calls| of_key(calls, history, &calm)).collect()
 }
 
 fn of_key(calls: &[Acquire], history: &History, calm: &Calm) -> Option<Violation> {
@@ -107,11 +108,6 @@ fn tries_once(call: &Acquire) -> bool {
 pub(crate) mod trials {
     use super::*;
     use crate::check::sample::{KEY, deleted, held, history};
-    use crate::trials::Trials;
-
-    fn found_in(history: &History) -> Vec<Violation> {
-        check(history, &Calm::default())
-    }
 
     /// Another process has the lock for 40 ms every 50 ms, until somebody who waits from the
     /// beginning has it. It is one client after the other where they try once. And somebody frees it by force so often.
@@ -123,7 +119,7 @@ pub(crate) mod trials {
         });
         let waiter = held(1, until + 10).asked_at(0).until(until + 15, until + 16);
         let freed = (0..times).map(|n| (100 + 10 * n, 101 + 10 * n));
-        found_in(&history(holds.chain([waiter]).collect::<Vec<_>>()).freed(KEY, freed))
+        check(&history(holds.chain([waiter]).collect::<Vec<_>>()).freed(KEY, freed))
     }
 
     pub(crate) const TRIALS: Trials = &[
@@ -144,7 +140,7 @@ pub(crate) mod trials {
             let found = |holds: &[Acquire], granted, is_deleted: bool| {
                 let waiter = held(1, granted).asked_at(0).with_lease(5_000);
                 let calls = [holds, &[waiter.until(granted + 5, granted + 6)]].concat();
-                found_in(&history(calls).fault(is_deleted.then(|| deleted(KEY, 15)))).len()
+                check(&history(calls).fault(is_deleted.then(|| deleted(KEY, 15)))).len()
             };
             let hold = held(0, 10).until(20, 20);
             let long = [hold.clone().with_lease(3_000)];
@@ -164,7 +160,7 @@ pub(crate) mod trials {
                 let next = Acquire { reads, ..held(2, 100).until(110, 110) };
                 let waiter = held(1, 2_900).asked_at(0).until(2_905, 2_906);
                 let forgotten = Fault { reverts: true, ..deleted(KEY, 15) };
-                found_in(&history([released, next, waiter]).fault([forgotten])).len()
+                check(&history([released, next, waiter]).fault([forgotten])).len()
             };
             assert_eq!([found(true), found(false)], [0, 1]);
         }),

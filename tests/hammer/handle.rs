@@ -23,7 +23,6 @@ enum Of {
     Several(MultiLock),
 }
 
-/// One handle.
 pub(crate) struct Handle {
     lock: Of,
     /// What its records have in common.
@@ -219,15 +218,7 @@ impl Handle {
         self.names.put(log, inv);
         let ret = Record { event: Event::AcquireRet, ..base };
         let cut_off = CutOff::new(log, &self.names, ret);
-        let answer = {
-            let call = self.call(ask, reads);
-            tokio::select! {
-                biased;
-                answer = call => Some(answer),
-                () = giving_up => None,
-            }
-            // The call's future ends here, before that is written down.
-        };
+        let answer = answer(self.call(ask, reads), giving_up).await;
         cut_off.disarm();
         let (outcome, answer) = match answer {
             Some(Ok(Some(guard))) => {
@@ -392,14 +383,8 @@ impl Hold {
         self.put(Record { t: now(), event: Event::ReleaseInv, ..base });
         let ret = Record { event: Event::ReleaseRet, ..base };
         let cut_off = CutOff::new(&self.log, &self.names, ret);
-        let answer = {
-            let call = async { either!(Guard, guard, guard => guard.unlock().await) };
-            tokio::select! {
-                biased;
-                answer = call => Some(answer),
-                () = giving_up => None,
-            }
-        };
+        let call = async { either!(Guard, guard, guard => guard.unlock().await) };
+        let answer = answer(call, giving_up).await;
         cut_off.disarm();
         let outcome = match answer {
             Some(Ok(())) => Outcome::Done,
@@ -460,6 +445,18 @@ impl Drop for CutOff<'_> {
 
 /// A guard whose end is written down already.
 pub(crate) struct Dropped(#[expect(dead_code, reason = "its drop is what it is for")] Guard);
+
+/// What a call answers, unless it is given up first. Its future ends here, before that is written down.
+async fn answer<T>(
+    call: impl Future<Output = T>,
+    giving_up: impl Future<Output = ()>,
+) -> Option<T> {
+    tokio::select! {
+        biased;
+        answer = call => Some(answer),
+        () = giving_up => None,
+    }
+}
 
 fn outcome(error: &Error) -> Outcome {
     match error.outcome() {

@@ -446,7 +446,6 @@ impl History {
         held_up.filter_map(|fault| fault.late).chain([killed]).max()
     }
 
-    /// The process of that client.
     pub(crate) fn process_of(&self, client: u128) -> Option<usize> {
         let is_of = |process: &Process| process.clients.iter().any(|one| one.uuid == client);
         self.processes.iter().position(is_of)

@@ -117,9 +117,8 @@ impl Hand {
     }
 
     fn ask<T: redis::FromRedisValue>(&mut self, command: &[&str]) -> T {
-        let mut cmd = redis::cmd(command[0]);
-        cmd.arg(&command[1..]);
-        cmd.query(&mut self.redis).unwrap_or_else(|error| panic!("{command:?}: {error}"))
+        let answer = redis::cmd(command[0]).arg(&command[1..]).query(&mut self.redis);
+        answer.unwrap_or_else(|error| panic!("{command:?}: {error}"))
     }
 
     fn some_time(&mut self, least: u64, most: u64) -> Duration {

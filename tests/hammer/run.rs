@@ -50,7 +50,7 @@ impl Length {
     }
 }
 
-/// One round.
+/// In seconds.
 const ROUND: u64 = 30;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -298,20 +298,14 @@ impl Worker {
         let tampered = names.is_tampered(handle.base.key);
         let short = !held[at].is_watched() && held[at].lease() <= ms(40);
         match self.rng.u32(..100) {
-            0..=9 => {
-                self.writes += 1;
-                let what = (held[at].pick_key(&mut self.rng), self.me | self.writes);
-                work(&*self.shared.resource, &mut held[at], what, Duration::ZERO).await;
-            }
+            0..=9 => self.write(&mut held[at], Duration::ZERO).await,
             // Late writes: the lease ends while the holder thinks.
             26..=45 if short => {
-                self.writes += 1;
                 let think = ms(self.rng.u64(20..60));
-                let what = (held[at].pick_key(&mut self.rng), self.me | self.writes);
-                work(&*self.shared.resource, &mut held[at], what, think).await;
+                self.write(&mut held[at], think).await;
             }
             46..=60 if tampered && held[at].is_watched() => {
-                self.idle(&mut held[at], ms(1500)).await;
+                self.idle(&mut held[at], ms(1500)).await
             }
             10..=13 => {
                 let short = ms(self.rng.u64(1..6));
@@ -338,6 +332,13 @@ impl Worker {
                 hold.is_believed();
             }
         }
+    }
+
+    /// Writes to the resource, one thing each time.
+    async fn write(&mut self, hold: &mut Hold, think: Duration) {
+        self.writes += 1;
+        let what = (hold.pick_key(&mut self.rng), self.me | self.writes);
+        work(&*self.shared.resource, hold, what, think).await;
     }
 
     /// Does nothing for a while but look, until that is over or the lock is lost.
@@ -376,15 +377,11 @@ impl Worker {
             let _ = heir.send(hold);
             return;
         }
+        let platform = &self.shared.platform;
         match self.rng.u32(..20) {
             0..=2 => hold.drop_guard(How::Drop, drop),
-            3 => {
-                hold.drop_guard(How::DropOutside, |guard| self.shared.platform.drop_outside(guard))
-            }
-            4 => {
-                let patience = Patience::Turns(self.rng.u32(..10));
-                hold.unlock(patience.over()).await;
-            }
+            3 => hold.drop_guard(How::DropOutside, |guard| platform.drop_outside(guard)),
+            4 => hold.unlock(Patience::Turns(self.rng.u32(..10)).over()).await,
             _ => hold.unlock(std::future::pending()).await,
         }
     }

@@ -181,7 +181,8 @@ impl Server {
 
     pub(crate) fn try_ask<T: FromRedisValue>(&self, command: &[&str]) -> redis::RedisResult<T> {
         let mut admin = lock(&self.admin);
-        let cmd = words(command);
+        let mut cmd = redis::cmd(command[0]);
+        cmd.arg(&command[1..]);
         // Whoever changes a server's role closes its connections; and a read that has a timeout is
         // interrupted when we are stopped for a moment.
         if let Some(old) = admin.as_mut() {
@@ -390,10 +391,4 @@ impl Drop for Server {
             self.assert_clean();
         }
     }
-}
-
-fn words(command: &[&str]) -> redis::Cmd {
-    let mut cmd = redis::cmd(command[0]);
-    cmd.arg(&command[1..]);
-    cmd
 }

@@ -69,23 +69,16 @@ fn list(text: &str) -> Result<Numbers, std::num::ParseIntError> {
 impl fmt::Display for Edits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list =
-            |all: &[usize]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        if let Some(topology) = self.topology {
-            write!(f, " --topology {}", format!("{topology:?}").to_lowercase())?;
-        }
-        if let Some(millis) = self.millis {
-            write!(f, " --millis {millis}")?;
-        }
-        if let Some(machines) = &self.machines {
-            write!(f, " --machines {}", list(machines))?;
-        }
-        if let Some(tasks) = self.tasks {
-            write!(f, " --tasks {tasks}")?;
-        }
-        if let Some(faults) = &self.faults {
-            write!(f, " --faults={}", list(faults))?;
-        }
-        Ok(())
+            |all: &Numbers| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let topology = self.topology.map(|topology| format!("{topology:?}").to_lowercase());
+        let edits = [
+            topology.map(|topology| format!(" --topology {topology}")),
+            self.millis.map(|millis| format!(" --millis {millis}")),
+            self.machines.as_ref().map(|machines| format!(" --machines {}", list(machines))),
+            self.tasks.map(|tasks| format!(" --tasks {tasks}")),
+            self.faults.as_ref().map(|faults| format!(" --faults={}", list(faults))),
+        ];
+        edits.iter().flatten().try_for_each(|edit| f.write_str(edit))
     }
 }
 

@@ -192,9 +192,7 @@ impl<'a> World<'a> {
         if self.is_down.get() {
             return None;
         }
-        let mut cmd = redis::cmd(command[0]);
-        cmd.arg(&command[1..]);
-        let answer = match self.network.ask(server, &cmd) {
+        let answer = match self.network.ask(server, redis::cmd(command[0]).arg(&command[1..])) {
             Ok(answer) => answer,
             // It makes everybody wait: there was no answer.
             Err(error) if error.code().is_none() => return None,

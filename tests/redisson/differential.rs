@@ -214,7 +214,8 @@ struct Case {
 }
 
 impl Case {
-    fn new((name, line): &(&'static str, &'static str)) -> Self {
+    fn new(line: &'static str) -> Self {
+        let (name, line) = line.split_once(": ").expect("a name and steps");
         let words: Vec<_> = line.split_whitespace().collect();
         let steps = words.iter().map(|word| Step::new(word)).collect();
         Self { name, words, steps }
@@ -287,10 +288,9 @@ impl Case {
 pub(crate) async fn cases_of_redisson(setup: &Setup) {
     let clients = &clients(setup).await;
     // The first calls of a Java process take long.
-    let warm =
-        Case::new(&("warm", "a.write b.read~ a.-write b.gets c.write~ b.-read c.gets c.-write"));
+    let warm = Case::new("warm: a.write b.read~ a.-write b.gets c.write~ b.-read c.gets c.-write");
     warm.play(setup, clients, &[Kind::Java; 3]).await;
-    let cases: Vec<Case> = cases::CASES.iter().map(Case::new).collect();
+    let cases: Vec<Case> = cases::CASES.iter().copied().map(Case::new).collect();
     let plays = cases.iter().enumerate().flat_map(|(number, case)| {
         casts(case.parties()).into_iter().map(move |cast| (number, case, cast))
     });

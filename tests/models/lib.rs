@@ -169,6 +169,9 @@ macro_rules! wait_queue {
 }
 use wait_queue;
 
+/// A client, and one of its handles, owners or possessions.
+type At = (usize, usize);
+
 /// When a waiter came: how many of those that wait came before it, from one. Zero: none.
 type Since = u8;
 

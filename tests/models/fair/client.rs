@@ -6,6 +6,7 @@ use super::state::{
 };
 use super::steps::Step;
 use super::{Bug, Fair};
+use crate::At;
 
 const VALID: Hold = Hold { valid: true, leaving: false };
 
@@ -110,7 +111,7 @@ impl Fair {
     }
 
     /// A call begins, and tries at once or joins the wait queue.
-    fn begin(&self, state: &mut State, (c, o): (usize, usize)) {
+    fn begin(&self, state: &mut State, (c, o): At) {
         let (since, standing) = (state.next_since(), state.standing());
         let client = &mut state.clients[c];
         let queued = client.subscribed || client.waiting() > 0;
@@ -137,14 +138,14 @@ impl Fair {
         self.send(state, (c, head), Request::Acquire { since, new });
     }
 
-    fn send(&self, state: &mut State, (c, o): (usize, usize), request: Request) {
+    fn send(&self, state: &mut State, (c, o): At, request: Request) {
         state.clients[c].owners[o].in_flight = Some(InFlight { ahead: 0, request, reply: None });
         if !self.every_step {
             self.execute_next(state, (c, o));
         }
     }
 
-    fn send_release(&self, state: &mut State, (c, o): (usize, usize)) {
+    fn send_release(&self, state: &mut State, (c, o): At) {
         let entry = entry(state, c);
         // The next grant has an owner of its own.
         let leaving = Hold { valid: false, leaving: true };
@@ -153,7 +154,7 @@ impl Fair {
     }
 
     /// The answer to a release changes nothing but that the owner is free, or its client asks.
-    fn answer_at_once(&self, state: &mut State, (c, o): (usize, usize)) {
+    fn answer_at_once(&self, state: &mut State, (c, o): At) {
         let answered = state.clients[c].owners[o].in_flight.is_some_and(|in_flight| {
             let release = matches!(in_flight.request, Request::Release { .. });
             release && matches!(in_flight.reply, Some(Reply::Released | Reply::Nothing))
@@ -163,7 +164,7 @@ impl Fair {
         }
     }
 
-    fn execute_next(&self, state: &mut State, (c, o): (usize, usize)) {
+    fn execute_next(&self, state: &mut State, (c, o): At) {
         let Some(in_flight) = &mut state.clients[c].owners[o].in_flight else { return };
         let ahead = std::mem::take(&mut in_flight.ahead);
         if ahead > 0 {
@@ -178,7 +179,7 @@ impl Fair {
         }
     }
 
-    fn answer(&self, state: &mut State, (c, o): (usize, usize)) {
+    fn answer(&self, state: &mut State, (c, o): At) {
         let Some(in_flight) = state.clients[c].owners[o].in_flight.take() else { return };
         let (held, has) = (state.key.is_some() || state.notified.is_some(), state.has(c, o));
         let ours = state.key.is_some_and(|key| key.client == c);
@@ -239,7 +240,7 @@ impl Fair {
     }
 
     /// The lock goes to the head, and the hand-off to Redis.
-    fn hand(&self, state: &mut State, (c, from): (usize, usize), to: usize, call: Call) {
+    fn hand(&self, state: &mut State, (c, from): At, to: usize, call: Call) {
         let client = &mut state.clients[c];
         client.owners[from].hold = None;
         client.owners[to].call = call;
@@ -287,7 +288,7 @@ impl Fair {
 
     /// A waiter has the lock: no other one that stood when it came, when Redis or its client decided, and
     /// stands now may wait for it still.
-    fn believes(&self, state: &mut State, (c, o): (usize, usize)) {
+    fn believes(&self, state: &mut State, (c, o): At) {
         let mut over = state.clients[c].owners[o].behind & state.standing();
         for (c, client) in state.clients.iter().enumerate() {
             if !client.up || client.lapsed {
@@ -347,7 +348,7 @@ impl Fair {
         }
     }
 
-    fn drop_call(&self, state: &mut State, (c, o): (usize, usize)) {
+    fn drop_call(&self, state: &mut State, (c, o): At) {
         let client = &mut state.clients[c];
         let (call, was_head) = (client.owners[o].call, client.owners[o].position == 1);
         client.owners[o].wait_ends(Call::None);

@@ -3,6 +3,7 @@
 
 use super::state::{Call, Client, Entry, GRANT, Key, Reply, Request, Sent, Since, State};
 use super::{Bug, Fair};
+use crate::At;
 
 impl Fair {
     pub(super) fn execute(&self, state: &mut State, c: usize, o: usize, request: Request) -> Reply {
@@ -67,7 +68,7 @@ impl Fair {
         }
     }
 
-    fn acquire(&self, state: &mut State, (c, o): (usize, usize), since: Since, new: bool) -> Reply {
+    fn acquire(&self, state: &mut State, (c, o): At, since: Since, new: bool) -> Reply {
         let mine = state.key.filter(|key| (key.client, key.owner) == (c, o));
         if mine.is_none() {
             self.entry(&mut state.clients[c], Entry::Of(since, new));
@@ -99,7 +100,7 @@ impl Fair {
         Reply::Granted
     }
 
-    fn release(&self, state: &mut State, (c, o): (usize, usize), entry: Entry) -> Reply {
+    fn release(&self, state: &mut State, (c, o): At, entry: Entry) -> Reply {
         if !state.has(c, o) && self.bug != Some(Bug::ReleaseUnchecked) {
             return Reply::Nothing;
         }

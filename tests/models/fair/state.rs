@@ -252,9 +252,7 @@ impl Client {
 
     fn each_since(&mut self, each: &mut impl FnMut(&mut Since)) {
         each(&mut self.entry);
-        if let Some(foreign) = &mut self.foreign {
-            each(&mut foreign.oldest);
-        }
+        self.foreign.iter_mut().for_each(|foreign| each(&mut foreign.oldest));
         for owner in &mut self.owners {
             each(&mut owner.since);
             if let Some(in_flight) = &mut owner.in_flight {
@@ -282,12 +280,8 @@ impl Client {
 
     /// The numbers of those that came before are lower, and of those that come from now on are not.
     fn each_next(&mut self, each: &mut impl FnMut(&mut Since)) {
-        if let Some(foreign) = &mut self.foreign {
-            each(&mut foreign.answered);
-        }
-        if let Some(leaving) = &mut self.leaving {
-            each(leaving);
-        }
+        self.foreign.iter_mut().for_each(|foreign| each(&mut foreign.answered));
+        self.leaving.iter_mut().for_each(&mut *each);
         for entry in self.entries() {
             if let Entry::Left(next) = entry {
                 each(next);
@@ -318,18 +312,14 @@ impl State {
     }
 
     fn each_since(&mut self, each: &mut impl FnMut(&mut Since)) {
-        if let Some(key) = &mut self.key {
-            each(&mut key.oldest);
-        }
+        self.key.iter_mut().for_each(|key| each(&mut key.oldest));
         self.clients.iter_mut().for_each(|client| client.each_since(each));
     }
 
     /// Nobody passes over one that does not wait.
     pub(crate) fn forget_others(&mut self) {
         let waiting = self.those(Owner::waits);
-        if let Some(key) = &mut self.key {
-            key.stood &= waiting;
-        }
+        self.key.iter_mut().for_each(|key| key.stood &= waiting);
         for owner in self.clients.iter_mut().flat_map(|client| &mut client.owners) {
             owner.behind &= waiting;
         }

@@ -2,7 +2,7 @@
 
 use super::state::{Call, Client, GRANT, HandOff, Owner, Reply, Request, Sent, State};
 use super::{Bug, Fair};
-use crate::those_that;
+use crate::{At, those_that};
 
 /// One step. Those of the first part happen sooner or later, those of the other parts need not.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -80,8 +80,8 @@ impl Fair {
                 steps.extend(client.subscribed.then_some(Step::Unsubscribe(c)));
                 continue;
             }
-            for (o, owner) in client.owners.iter().enumerate() {
-                self.owner_steps((c, o), client, owner, state.faults > 0, steps);
+            for o in 0..=GRANT {
+                self.owner_steps((c, o), client, state.faults > 0, steps);
             }
             self.client_steps(c, state, steps);
             if state.faults > 0 {
@@ -104,14 +104,8 @@ impl Fair {
         }
     }
 
-    fn owner_steps(
-        &self,
-        (c, o): (usize, usize),
-        client: &Client,
-        owner: &Owner,
-        faults: bool,
-        steps: &mut Vec<Step>,
-    ) {
+    fn owner_steps(&self, (c, o): At, client: &Client, faults: bool, steps: &mut Vec<Step>) {
+        let owner = &client.owners[o];
         match owner.in_flight {
             Some(in_flight) if in_flight.reply.is_none() => steps.push(Step::Execute(c, o)),
             Some(_) => steps.push(Step::Answer(c, o)),

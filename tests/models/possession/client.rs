@@ -4,6 +4,7 @@ use super::state::{
     Call, Client, Deadline, Hold, InFlight, Kind, Reply, Request, SLOTS, Slot, State,
 };
 use super::{BLOCK, Bug, Late, Possession};
+use crate::At;
 
 impl Possession {
     /// The head of the wait queue asks, for a possession of its own. Returns its slot.
@@ -89,7 +90,7 @@ impl Possession {
     }
 
     /// The answer to a possession's request arrives.
-    pub(super) fn answer(&self, state: &mut State, (c, s): (usize, usize)) {
+    pub(super) fn answer(&self, state: &mut State, (c, s): At) {
         let client = &mut state.clients[c];
         let slot = &mut client.slots[s];
         let Some(InFlight { request, reply: Some(reply), current, confirms, .. }) =
@@ -171,7 +172,7 @@ impl Possession {
     }
 
     /// A guard goes, and the next waiter of the client has the lock if it can be handed off.
-    pub(super) fn give_back(&self, state: &mut State, (c, s): (usize, usize), i: usize) {
+    pub(super) fn give_back(&self, state: &mut State, (c, s): At, i: usize) {
         let client = &mut state.clients[c];
         let slot = &mut client.slots[s];
         let Some(hold) = slot.holds[i].take() else { return };
@@ -198,7 +199,7 @@ impl Possession {
     }
 
     /// The head of the wait queue has the lock at once, in the same possession.
-    pub(super) fn hand_off(&self, state: &mut State, (c, s): (usize, usize)) {
+    pub(super) fn hand_off(&self, state: &mut State, (c, s): At) {
         let client = &mut state.clients[c];
         let Some(head) = client.head() else { return };
         client.call_ends(head);
@@ -221,7 +222,7 @@ impl Possession {
     }
 
     /// A handle is inside: it has the next token of the block.
-    fn enters(&self, state: &mut State, (c, s): (usize, usize)) {
+    fn enters(&self, state: &mut State, (c, s): At) {
         let slot = &mut state.clients[c].slots[s];
         if !self.fenced {
             return;

@@ -78,7 +78,7 @@ mod steps;
 
 use stateright::Model;
 
-use crate::Step as _;
+use crate::{At, Step as _};
 use properties::{INVARIANTS, REACHED};
 use state::{Call, Client, Deadline, HANDLES, Handle, Kind, LATE, Slot, State};
 use steps::Step;
@@ -232,7 +232,7 @@ impl Possession {
         }
     }
 
-    fn hand_on(&self, state: &mut State, (c, s): (usize, usize)) {
+    fn hand_on(&self, state: &mut State, (c, s): At) {
         if self.can_hand_off(&state.clients[c], &state.clients[c].slots[s]) {
             self.hand_off(state, (c, s));
         }
@@ -240,7 +240,7 @@ impl Possession {
 
     /// Takes a first acquire, or a release of everything, that meets no fault as one step: what
     /// others do in between they could do before.
-    fn hurry(&self, state: &mut State, (c, s): (usize, usize), step: Step) {
+    fn hurry(&self, state: &mut State, (c, s): At, step: Step) {
         let Some(in_flight) = &mut state.clients[c].slots[s].in_flight else { return };
         in_flight.slow = step.is_fault();
         let one = match in_flight.request.kind {

@@ -3,14 +3,10 @@
 
 use super::state::{Deadline, InFlight, Kind, Reply, Request, State};
 use super::{BLOCK, Bug, Possession};
+use crate::At;
 
 impl Possession {
-    pub(super) fn execute(
-        &self,
-        state: &mut State,
-        (c, s): (usize, usize),
-        request: Request,
-    ) -> Reply {
+    pub(super) fn execute(&self, state: &mut State, (c, s): At, request: Request) -> Reply {
         let Request { kind, count, long } = request;
         let has = state.key() == Some((c, s));
         let creates = match kind {
@@ -49,7 +45,7 @@ impl Possession {
     }
 
     /// The key goes. The release is published, or a waiter's own time comes.
-    fn free(&self, state: &mut State, (c, s): (usize, usize)) {
+    fn free(&self, state: &mut State, (c, s): At) {
         let slot = &mut state.clients[c].slots[s];
         slot.redis = 0;
         slot.deadlines().for_each(|until| until.covered = false);
@@ -62,13 +58,7 @@ impl Possession {
 
     /// `PEXPIRE`, alone or only if it prolongs: covers every deadline that began before and is not
     /// longer, and without the condition no longer one.
-    fn expire_after(
-        &self,
-        state: &mut State,
-        (c, s): (usize, usize),
-        long: bool,
-        keeps_longer: bool,
-    ) {
+    fn expire_after(&self, state: &mut State, (c, s): At, long: bool, keeps_longer: bool) {
         let shorter = state.long && !long && !keeps_longer;
         state.long = long || keeps_longer && state.long;
         for until in state.clients[c].slots[s].deadlines() {
@@ -106,7 +96,7 @@ impl Possession {
     }
 
     /// The server gets what came on a stale connection.
-    pub(super) fn execute_late(&self, state: &mut State, (c, s): (usize, usize), late: usize) {
+    pub(super) fn execute_late(&self, state: &mut State, (c, s): At, late: usize) {
         let slot = &mut state.clients[c].slots[s];
         if let Some(request) = slot.late[late].take() {
             slot.late.sort();
@@ -115,7 +105,7 @@ impl Possession {
     }
 
     /// The server executes what a possession has sent last, or the acquire ahead of it.
-    pub(super) fn execute_next(&self, state: &mut State, (c, s): (usize, usize)) {
+    pub(super) fn execute_next(&self, state: &mut State, (c, s): At) {
         let Some(in_flight) = &mut state.clients[c].slots[s].in_flight else { return };
         if let Some(ahead) = in_flight.ahead.take() {
             self.execute(state, (c, s), ahead);
@@ -128,7 +118,7 @@ impl Possession {
         }
     }
 
-    pub(super) fn execute_renewal(&self, state: &mut State, (c, s): (usize, usize)) {
+    pub(super) fn execute_renewal(&self, state: &mut State, (c, s): At) {
         if let Some(renewal) = state.clients[c].slots[s].renewal {
             let reply = self.execute(state, (c, s), renewal.request);
             state.clients[c].slots[s].renewal = Some(InFlight { reply: Some(reply), ..renewal });

@@ -2,7 +2,7 @@
 
 use super::state::{Call, Client, Hold, InFlight, LATE, SLOTS, Slot, State};
 use super::{Bug, Possession};
-use crate::those_that;
+use crate::{At, those_that};
 
 /// One step: of a client, and of a possession or a handle.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -73,13 +73,7 @@ impl Possession {
         steps.extend(those_that([(there, Step::Expire), (robs, Step::Rob)]));
     }
 
-    fn slot_steps(
-        &self,
-        (c, s): (usize, usize),
-        client: &Client,
-        faults: bool,
-        steps: &mut Vec<Step>,
-    ) {
+    fn slot_steps(&self, (c, s): At, client: &Client, faults: bool, steps: &mut Vec<Step>) {
         let slot = &client.slots[s];
         match slot.in_flight {
             Some(InFlight { reply: None, .. }) => steps.push(Step::Execute(c, s)),

@@ -6,6 +6,7 @@ use super::state::{
 };
 use super::steps::Step;
 use super::{Bug, ReadWrite};
+use crate::At;
 
 impl ReadWrite {
     pub(super) fn take(&self, next: &mut State, step: Step) {
@@ -65,7 +66,7 @@ impl ReadWrite {
     }
 
     /// A call begins. It joins the wait queue, unless its handle reads or writes already.
-    fn begin(&self, state: &mut State, (c, h): (usize, usize)) {
+    fn begin(&self, state: &mut State, (c, h): At) {
         let (since, standing) = (state.next_since(), state.standing(None));
         let client = &mut state.clients[c];
         let Some((wants, plan)) = client.handles[h].plan.split_first() else { return };
@@ -86,7 +87,7 @@ impl ReadWrite {
     }
 
     /// To read again, beside its own writer or, to write, beside its own reader: at once, or not at all.
-    fn ask_inside(&self, state: &mut State, (c, h): (usize, usize)) {
+    fn ask_inside(&self, state: &mut State, (c, h): At) {
         let client = &mut state.clients[c];
         let wants = client.handles[h].wants;
         let others_read = client.handles.iter().enumerate().any(|(o, it)| o != h && it.reads > 0);
@@ -111,7 +112,7 @@ impl ReadWrite {
     }
 
     /// A call that reads has the lock without a request.
-    fn join_readers(&self, state: &mut State, (c, h): (usize, usize)) {
+    fn join_readers(&self, state: &mut State, (c, h): At) {
         let client = &state.clients[c];
         // Of those of other clients, none that stood when Redis said that none waits.
         let stood = client.stood & state.standing(Some(Kind::Write)) & state.alive();
@@ -133,20 +134,20 @@ impl ReadWrite {
         self.send(state, (c, o), Request::Acquire(acquire));
     }
 
-    fn send(&self, state: &mut State, (c, o): (usize, usize), request: Request) {
+    fn send(&self, state: &mut State, (c, o): At, request: Request) {
         state.clients[c].owners[o].in_flight = Some(InFlight { request, reply: None });
         if !self.every_step {
             self.execute_next(state, (c, o));
         }
     }
 
-    fn send_release(&self, state: &mut State, (c, o): (usize, usize)) {
+    fn send_release(&self, state: &mut State, (c, o): At) {
         let says = says(state, c);
         self.send(state, (c, o), Request::Release(says));
     }
 
     /// The answer to a release changes nothing but that the owner is free, or its client asks.
-    fn answer_at_once(&self, state: &mut State, (c, o): (usize, usize)) {
+    fn answer_at_once(&self, state: &mut State, (c, o): At) {
         let is_release = state.clients[c].owners[o].in_flight.is_some_and(|in_flight| {
             matches!(in_flight.request, Request::Release(_)) && in_flight.reply.is_some()
         });
@@ -155,7 +156,7 @@ impl ReadWrite {
         }
     }
 
-    fn execute_next(&self, state: &mut State, (c, o): (usize, usize)) {
+    fn execute_next(&self, state: &mut State, (c, o): At) {
         let Some(InFlight { request, .. }) = state.clients[c].owners[o].in_flight else { return };
         let reply = self.execute(state, c, o, request);
         if let Request::Acquire(Acquire { handle, .. }) = request {
@@ -183,7 +184,7 @@ impl ReadWrite {
         state.silent = true;
     }
 
-    fn answer(&self, state: &mut State, (c, o): (usize, usize)) {
+    fn answer(&self, state: &mut State, (c, o): At) {
         let Some(in_flight) = state.clients[c].owners[o].in_flight.take() else { return };
         let Some(reply) = in_flight.reply else { return };
         let acquire = match in_flight.request {
@@ -220,7 +221,7 @@ impl ReadWrite {
     fn granted(
         &self,
         state: &mut State,
-        (c, o): (usize, usize),
+        (c, o): At,
         acquire: Acquire,
         is_awaited: bool,
         oldest: Since,
@@ -276,7 +277,7 @@ impl ReadWrite {
         }
     }
 
-    fn released(&self, state: &mut State, (c, o): (usize, usize), reply: Reply) {
+    fn released(&self, state: &mut State, (c, o): At, reply: Reply) {
         let client = &mut state.clients[c];
         client.owners[o] = Owner::default();
         client.due |= reply == Reply::Nothing;
@@ -321,7 +322,7 @@ impl ReadWrite {
     }
 
     /// A call that waits is dropped. What its request is granted is given back.
-    fn drop_call(&self, state: &mut State, (c, h): (usize, usize)) {
+    fn drop_call(&self, state: &mut State, (c, h): At) {
         let client = &mut state.clients[c];
         let was_head = client.handles[h].position == 1;
         let was_first_writer = client.first_writer() == Some(h);
@@ -349,7 +350,7 @@ impl super::state::Client {
     }
 }
 
-fn refused(state: &mut State, (c, h): (usize, usize), is_awaited: bool) {
+fn refused(state: &mut State, (c, h): At, is_awaited: bool) {
     let client = &mut state.clients[c];
     match client.handles[h].call {
         Call::Asking if is_awaited => {

@@ -3,7 +3,7 @@
 use super::ReadWrite;
 use super::state::{Call, Client, HANDLES, Kind, READ, Reply, STRAY, State};
 use super::steps::Step;
-use crate::{Invariant, Reach, goes_on};
+use crate::{At, Invariant, Reach, goes_on};
 
 pub(crate) const READERS: &str = "no handle reads while another one writes";
 pub(crate) const WRITERS: &str = "at most one handle writes";
@@ -23,8 +23,8 @@ type Possible = fn(&ReadWrite) -> bool;
 
 pub(super) const INVARIANTS: &[Invariant<ReadWrite>] = &[
     (READERS, |_, state| {
-        let writes = |(c, h): (usize, usize)| state.clients[c].writes(h);
-        let reads = |(c, h): (usize, usize)| state.clients[c].reads(h);
+        let writes = |(c, h): At| state.clients[c].writes(h);
+        let reads = |(c, h): At| state.clients[c].reads(h);
         handles()
             .filter(|of| writes(*of))
             .all(|writer| handles().filter(|of| *of != writer).all(|other| !reads(other)))

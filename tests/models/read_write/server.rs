@@ -6,6 +6,7 @@ use super::state::{
     Turn, bits,
 };
 use super::{Bug, ReadWrite};
+use crate::At;
 
 impl ReadWrite {
     fn has(&self, bug: Bug) -> bool {
@@ -20,12 +21,7 @@ impl ReadWrite {
     }
 
     /// `give_turn` in `lua/fair.lua`: whose turn the lock is.
-    fn give_turn(
-        &self,
-        state: &mut State,
-        asks: Option<usize>,
-        own: Option<usize>,
-    ) -> Option<usize> {
+    fn turn(&self, state: &mut State, asks: Option<usize>, own: Option<usize>) -> Option<usize> {
         loop {
             let mut queue = state.queue();
             let Some(first) = queue.next() else {
@@ -95,7 +91,7 @@ impl ReadWrite {
     }
 
     /// A writer that is refused because of readers asks at once again, with their markers.
-    fn acquire(&self, state: &mut State, (c, o): (usize, usize), acquire: Acquire) -> Reply {
+    fn acquire(&self, state: &mut State, (c, o): At, acquire: Acquire) -> Reply {
         let reply = self.acquire_once(state, (c, o), acquire);
         let writes = state.wants(c, o) == Kind::Write;
         if !writes || reply != Reply::Refused || state.mode != Some(Kind::Read) {
@@ -122,7 +118,7 @@ impl ReadWrite {
         reply
     }
 
-    fn acquire_once(&self, state: &mut State, (c, o): (usize, usize), acquire: Acquire) -> Reply {
+    fn acquire_once(&self, state: &mut State, (c, o): At, acquire: Acquire) -> Reply {
         let Acquire { handle, says, nested, in_turn, beside } = acquire;
         let (wants, mode) = (state.wants(c, o), state.mode);
         let other = match o {
@@ -181,7 +177,7 @@ impl ReadWrite {
     /// Whether no other client comes before the one that asks, for a lock that it could have.
     fn is_its_turn(&self, state: &mut State, c: usize, wants: Kind, asking: bool) -> bool {
         let free = state.mode.is_none();
-        let first = if free { self.give_turn(state, asking.then_some(c), None) } else { None };
+        let first = if free { self.turn(state, asking.then_some(c), None) } else { None };
         if wants == Kind::Write {
             return first.is_none() || first == Some(c) && asking || self.has(Bug::TurnIgnored);
         }
@@ -194,7 +190,7 @@ impl ReadWrite {
     fn pass_turn_on(&self, state: &mut State, c: usize, asking: bool) {
         let reads = state.mode == Some(Kind::Read) && !self.has(Bug::NextCallKeepsOut);
         if asking && reads && !self.writer_waits(state) {
-            self.give_turn(state, Some(c), None);
+            self.turn(state, Some(c), None);
         }
     }
 
@@ -220,12 +216,12 @@ impl ReadWrite {
         if self.writer_waits(state) {
             state.tell_end();
         } else if !self.has(Bug::TurnStays) {
-            self.give_turn(state, None, None);
+            self.turn(state, None, None);
         }
         self.oldest_writer(state, Some(c), Since::MAX).unwrap_or(0)
     }
 
-    fn release(&self, state: &mut State, (c, o): (usize, usize), says: Says) -> Reply {
+    fn release(&self, state: &mut State, (c, o): At, says: Says) -> Reply {
         if !state.clients[c].fields[o].there && !self.has(Bug::ReleaseUnchecked) {
             return Reply::Nothing;
         }
@@ -243,7 +239,7 @@ impl ReadWrite {
         let ends = !reads && !self.has(Bug::DowngradeSilent);
         let silent = self.has(Bug::ReleaseSilent);
         if !silent && (is_last || ends && !self.writer_waits(state)) {
-            self.give_turn(state, None, Some(c));
+            self.turn(state, None, Some(c));
         }
         Reply::Released
     }
@@ -262,7 +258,7 @@ impl ReadWrite {
             return;
         }
         if state.mode.is_none() || state.mode == Some(Kind::Read) && !self.writer_waits(state) {
-            self.give_turn(state, None, None);
+            self.turn(state, None, None);
         } else if was_first {
             state.tell_now();
         }
@@ -273,7 +269,7 @@ impl ReadWrite {
     }
 
     /// No call may wait for the lock still that stood when one came that has it now.
-    fn passes(&self, state: &mut State, (c, h): (usize, usize), wants: Kind) {
+    fn passes(&self, state: &mut State, (c, h): At, wants: Kind) {
         if !state.clients[c].handles[h].waits() {
             return;
         }

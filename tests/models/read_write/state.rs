@@ -299,9 +299,7 @@ impl Client {
 
     /// The numbers of those that came before are lower, and of those that come from now on are not.
     fn each_next(&mut self, each: &mut impl FnMut(&mut Since)) {
-        if let Some(leaving) = &mut self.leaving {
-            each(leaving);
-        }
+        self.leaving.iter_mut().for_each(&mut *each);
         for says in self.all_said() {
             if let Says::Left(next) = says {
                 each(next);

@@ -2,7 +2,7 @@
 
 use super::state::{Call, Client, Field, HANDLES, Kind, READ, Reply, Request, STRAY, State};
 use super::{Bug, ReadWrite};
-use crate::those_that;
+use crate::{At, those_that};
 
 /// One step. Those of the first part happen sooner or later, those of the other parts need not.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -189,7 +189,7 @@ impl ReadWrite {
     }
 }
 
-fn owner_steps((c, o): (usize, usize), client: &Client, faults: bool, steps: &mut Vec<Step>) {
+fn owner_steps((c, o): At, client: &Client, faults: bool, steps: &mut Vec<Step>) {
     let owner = &client.owners[o];
     match owner.in_flight {
         Some(in_flight) if in_flight.reply.is_none() => steps.push(Step::Execute(c, o)),
@@ -206,7 +206,7 @@ fn owner_steps((c, o): (usize, usize), client: &Client, faults: bool, steps: &mu
 }
 
 /// Which calls may begin.
-fn call_steps((c, h): (usize, usize), client: &Client, steps: &mut Vec<Step>) {
+fn call_steps((c, h): At, client: &Client, steps: &mut Vec<Step>) {
     let handle = &client.handles[h];
     let Some(wants) = handle.plan.first().filter(|_| handle.call == Call::None) else { return };
     let (reads, writes) = (client.reads(h), client.writes(h));

@@ -87,9 +87,7 @@ impl Waiting {
                 if let Some(step) = self.slow_step(c, &next.clients[c]) {
                     self.take_alone(next, step);
                 }
-                if let Some(in_flight) = &mut next.clients[c].in_flight {
-                    in_flight.slow = true;
-                }
+                next.clients[c].in_flight.iter_mut().for_each(|in_flight| in_flight.slow = true);
             }
             Step::Execute(c) => self.execute_next(next, c),
             Step::ExecuteLate(c) => {
@@ -113,9 +111,7 @@ impl Waiting {
                 client.to_release = client.is_pending();
             }
             Step::Deadline(c) => {
-                if let Some(term) = &mut next.clients[c].hold {
-                    term.believed = false;
-                }
+                next.clients[c].hold.iter_mut().for_each(|term| term.believed = false);
             }
             Step::Call(c) => {
                 let client = &mut next.clients[c];
@@ -168,9 +164,7 @@ impl Waiting {
             // From here on changes count.
             (client.due, client.missed) = Default::default();
         }
-        if let Some(in_flight) = &mut client.in_flight {
-            in_flight.reply = Some(reply);
-        }
+        client.in_flight.iter_mut().for_each(|in_flight| in_flight.reply = Some(reply));
     }
 }
 

@@ -26,6 +26,8 @@ const READY: &str = "loading:0";
 /// What INFO says of a Sentinel.
 const WATCHES: &str = "sentinel_masters:1";
 
+type Environment = Vec<(&'static str, OsString)>;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Single,
@@ -40,7 +42,7 @@ pub(crate) struct Server {
     port: u16,
     password: Option<String>,
     args: Vec<String>,
-    env: Vec<(&'static str, OsString)>,
+    env: Environment,
     kind: Kind,
     dir: TempDir,
     process: Mutex<Option<Process>>,
@@ -68,7 +70,7 @@ impl Server {
 
     /// The same in an environment.
     #[allow(dead_code, reason = "the differential needs it")]
-    pub(crate) fn start_with_env(args: &[&str], env: Vec<(&'static str, OsString)>) -> Self {
+    pub(crate) fn start_with_env(args: &[&str], env: Environment) -> Self {
         Self::start_in(args, env, Kind::Single, "")
     }
 
@@ -83,12 +85,7 @@ impl Server {
         Self::start_in(&["--sentinel"], Vec::new(), Kind::Sentinel, lines)
     }
 
-    fn start_in(
-        args: &[&str],
-        env: Vec<(&'static str, OsString)>,
-        kind: Kind,
-        lines: &str,
-    ) -> Self {
+    fn start_in(args: &[&str], env: Environment, kind: Kind, lines: &str) -> Self {
         super::machine::measure();
         let password = args.iter().position(|arg| *arg == "--requirepass");
         let mut server = Self {

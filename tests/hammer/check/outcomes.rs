@@ -172,10 +172,10 @@ pub(crate) mod trials {
             }
         }),
         ("what redis grants by itself to a client that closes is nobodys", || {
-            let refused = asked(0, 50).ended(Outcome::NotExecuted, 60);
+            let refused = || asked(0, 50).ended(Outcome::NotExecuted, 60);
             let found = |number, closing| {
-                let owner = (refused.owner.0, number);
-                let history = hearing(&[refused.clone()], owner, &wrote(55));
+                let owner = (refused().owner.0, number);
+                let history = hearing(&[refused()], owner, &wrote(55));
                 check(&history.closed_at(closing, closing)).len()
             };
             assert_eq!([found(GRANTED + 1, 58), found(GRANTED + 1, 70), found(1, 58)], [0, 1, 1]);

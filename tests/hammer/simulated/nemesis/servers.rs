@@ -36,28 +36,19 @@ pub(super) async fn stop(world: &World<'_>, mut of: Details) -> Option<Fault> {
     Fault::done("", true)
 }
 
-/// With its data: without scripts and connections.
-pub(super) async fn restart(world: &World<'_>, mut of: Details) -> Option<Fault> {
+/// Without scripts and connections, and with its data, or without that, too.
+pub(super) async fn restart(world: &World<'_>, mut of: Details, keeps: bool) -> Option<Fault> {
     let _down = world.take_down()?;
     let server = world.servers.pick(&mut of.rng);
     world.network.kill(server);
     sleep(of.time).await;
     world.servers.start(server, |server, now| {
-        let data = server.snapshot();
+        let data = keeps.then(|| server.snapshot());
         server.start(now);
-        server.load(now, data);
+        data.into_iter().for_each(|data| server.load(now, data));
     });
-    Fault::done("", true)
-}
-
-pub(super) async fn restart_empty(world: &World<'_>, mut of: Details) -> Option<Fault> {
-    let _down = world.take_down()?;
-    let server = world.servers.pick(&mut of.rng);
-    world.network.kill(server);
-    sleep(of.time).await;
-    world.servers.start(server, |server, now| server.start(now));
-    let all = world.plan.names.all();
-    Some(Fault { keys: all.clone(), tokens: all, ..Fault::done("", true)? })
+    let lost = if keeps { 0..0 } else { world.plan.names.all() };
+    Some(Fault { keys: lost.clone(), tokens: lost, ..Fault::done("", true)? })
 }
 
 pub(super) async fn in_state(world: &World<'_>, mut of: Details, state: State) -> Option<Fault> {

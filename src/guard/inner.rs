@@ -264,7 +264,12 @@ impl GuardInner {
         let possession = &granted.possession;
         possession.holds.lock().asks_for_lease(Lease::Fixed(lease), lease, clock::now());
         let lock = (&*possession.names, &*possession.id());
-        let Renewed { held, sent, repeated } = session.call.renew(&[lock], lease).await?;
+        // Until something has been answered behind it, Redis may set this lease for whoever has the lock then.
+        session.unanswered = true;
+        let renewed = session.call.renew(&[lock], lease).await;
+        session.unanswered =
+            renewed.as_ref().is_err_and(|error| error.outcome() == Outcome::Unknown);
+        let Renewed { held, sent, repeated } = renewed?;
         if let [Err(loss)] = *held {
             engine.losses.found_gone(possession, FoundBy::Extension, loss);
             // The lock may have been there still when Redis got the request for the first time.

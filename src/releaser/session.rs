@@ -18,7 +18,7 @@ pub(crate) struct PossessionSession<'a> {
     pub(super) releaser: &'a Releaser,
     pub(super) permit: Option<Permit>,
     lease: Duration,
-    /// Commands of the caller were sent, and may still be executed.
+    /// Commands of the caller, or an extension, were sent, and may still be executed.
     pub(crate) unanswered: bool,
     has_ended: bool,
 }

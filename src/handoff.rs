@@ -25,7 +25,9 @@ use crate::config::Config;
 use crate::error::{Error, ErrorKind, Loss, Outcome};
 use crate::events::Events;
 use crate::loss::Losses;
-use crate::possession::{AcquiredHold, Confirm, FoundBy, Permit, Possession, Possessions, Update};
+use crate::possession::{
+    AcquiredHold, Confirm, FoundBy, HoldState, Permit, Possession, Possessions, Update,
+};
 use crate::protocol::{Call, Terms, Updated};
 use crate::released::ReleasedNames;
 use crate::transport::Router;
@@ -161,8 +163,14 @@ impl Handoffs {
             self.renewal_ends(possession).await;
             let block = self.waiters.tokens_wanted(&possession.names);
             let asked = clock::now();
-            let left = possession.holds.lock().left(asked);
-            let update = possession.holds.lock().next_update(&self.config, block, asked);
+            let (left, update) = {
+                let mut holds = possession.holds.lock();
+                if holds.waits_for_renewal(self.config.watchdog_timeout) {
+                    // The lock was handed off meanwhile, for a lease that is shorter.
+                    continue;
+                }
+                (holds.left(asked), holds.next_update(&self.config, block, asked))
+            };
             let Some(update) = update else {
                 if tries.in_doubt {
                     // Nothing goes behind it.
@@ -252,9 +260,19 @@ impl Handoffs {
 
     /// Waits while a renewal is under way that would make a shorter lease longer again.
     async fn renewal_ends(&self, possession: &Possession) {
+        let timeout = self.config.watchdog_timeout;
+        self.renewal_ends_while(possession, |holds| holds.waits_for_renewal(timeout)).await;
+    }
+
+    /// Waits for renewals as long as the hold state of that possession has to.
+    pub(crate) async fn renewal_ends_while(
+        &self,
+        possession: &Possession,
+        waits: impl Fn(&HoldState) -> bool,
+    ) {
         loop {
             let answered = self.answered.notified();
-            if !possession.holds.lock().waits_for_renewal(self.config.watchdog_timeout) {
+            if !waits(&possession.holds.lock()) {
                 return;
             }
             answered.await;

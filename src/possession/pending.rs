@@ -50,6 +50,19 @@ impl HoldState {
         })
     }
 
+    /// Whether the pending release has to wait for a renewal that is under way, which would make the lease that it leaves
+    /// longer again.
+    pub(crate) fn release_waits_for_renewal(
+        &self,
+        now: Instant,
+        watchdog_timeout: Duration,
+    ) -> bool {
+        let leaves_less = |pending: PendingRelease| {
+            pending.shortens || pending.retains && pending.lease < watchdog_timeout
+        };
+        self.renewing && self.pending(now, watchdog_timeout).is_some_and(leaves_less)
+    }
+
     /// Whether Redis counts more holds than there are: that a lease is longer than it must be is no reason here.
     pub(crate) fn counts_too_many(&self, now: Instant) -> bool {
         let count = if self.holding(now) { self.live_count() } else { 0 };

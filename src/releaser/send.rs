@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::error::{Error, Outcome};
 use crate::handoff::Handoffs;
-use crate::possession::{FoundBy, PendingRelease, Possession, Update};
+use crate::possession::{FoundBy, HoldState, PendingRelease, Possession, Update};
 use crate::protocol::{Call, Released, Terms};
 
 use super::{BackgroundRelease, Job};
@@ -40,10 +40,18 @@ pub(super) async fn send_release(
     handoffs: &Handoffs,
     now: Instant,
 ) -> Result<Answered, Error> {
-    let names = &possession.names;
+    let (names, timeout) = (&possession.names, handoffs.config.watchdog_timeout);
+    let now = if possession.holds.lock().release_waits_for_renewal(now, timeout) {
+        let waits = |holds: &HoldState| holds.release_waits_for_renewal(now, timeout);
+        let ends = handoffs.renewal_ends_while(possession, waits);
+        let _ = Box::pin(clock::timeout_at(call.deadline, ends)).await;
+        clock::now()
+    } else {
+        now
+    };
     let (pending, sent_before, confirms, readers, kept) = {
         let mut holds = possession.holds.lock();
-        let Some(pending) = holds.pending(now, handoffs.config.watchdog_timeout) else {
+        let Some(pending) = holds.pending(now, timeout) else {
             holds.nothing_is_pending();
             return Ok(Answered::default());
         };

@@ -375,6 +375,59 @@ fn an_extension_that_was_dropped_leaves_no_longer_lease_to_the_next_holder() {
     }
 }
 
+/// It is late on its way, and the request about the next holder is faster.
+#[test]
+fn an_extension_under_way_sets_no_lease_for_the_next_holder() {
+    play(0, async |scene| {
+        let (machine, client) = scene.client(ms(2), LockClient::builder()).await;
+        let guard = machine.run(client.lock(NAME).lock()).await.expect("the lock");
+        let next = client.lock(NAME);
+        let next = machine.spawn(async move { next.lock_with_lease(ms(5_000)).await });
+        sleep(ms(100)).await;
+        scene.trap_script(&machine, &scripts::renew(), Fate::HeldFor(ms(50)));
+        let mut extends = task::spawn(machine.run(guard.extend(60 * MINUTE)));
+        assert!(extends.poll().is_pending());
+        // Its request is on its way, and so is the next one.
+        sleep(ms(1)).await;
+        drop(extends);
+        drop(guard);
+        let guard = next.await.expect("no panic").expect("the lock");
+        sleep(ms(200)).await;
+        assert_eq!(scene.network.remove_traps(&machine, scene.server), 0);
+        assert!(!guard.is_lost() && scene.pttl(NAME) <= 5_000, "{}", scene.pttl(NAME));
+        guard.unlock().await.expect("a release");
+    });
+}
+
+/// The lease is what is left of another hold, or the time for which the key is to stay.
+#[test]
+fn a_renewal_under_way_makes_no_lease_longer_that_a_release_leaves() {
+    for stays in [false, true] {
+        play(0, async |scene| {
+            let options = LockClient::builder().watchdog_timeout(ms(3_000));
+            let (machine, client) = scene.client(ms(2), options).await;
+            let lock = client.lock(NAME);
+            let (outer, until) =
+                (lock.lock_with_lease(ms(2_000)).await, Instant::now() + ms(2_000));
+            let (outer, nested) = (outer.expect("the lock"), lock.lock().await.expect("it nests"));
+            let outer = (!stays).then_some(outer);
+            sleep(ms(800)).await;
+            scene.trap_script(&machine, &scripts::renew(), Fate::HeldFor(ms(400)));
+            sleep(ms(300)).await;
+            if stays {
+                nested.hold_at_least(ms(1_600));
+            }
+            machine.run(nested.unlock()).await.expect("a release");
+            sleep(ms(500)).await;
+            assert_eq!(scene.network.remove_traps(&machine, scene.server), 0);
+            let left = Duration::from_millis(scene.pttl(NAME).try_into().unwrap_or(0));
+            let most = until.saturating_duration_since(Instant::now());
+            assert!(left <= most + ms(10), "{stays}: {left:?} left, and not {most:?}");
+            drop(outer);
+        });
+    }
+}
+
 /// Nothing renews it any more, and no answer says that it has ended.
 #[test]
 fn a_loss_is_told_at_the_deadline() {

@@ -101,7 +101,7 @@ async fn acquire_together(
 
 /// Whether the call goes on until the outage limit.
 fn waits_it_out(error: &Error, wait: Wait) -> bool {
-    error.kind() == ErrorKind::Unavailable && matches!(wait, Wait::Forever)
+    error.kind() == ErrorKind::Unavailable && !matches!(wait, Wait::Once)
 }
 
 /// Locks that are held only until all are, or until the call gives up.

@@ -226,16 +226,26 @@ fn a_set_that_is_never_free_as_a_whole_is_taken_one_by_one() {
 struct Starved {
     ours: LockClient,
     theirs: LockClient,
-    waiting: JoinHandle<Result<MultiGuard, Error>>,
+    waiting: JoinHandle<Result<Option<MultiGuard>, Error>>,
     b: LockGuard,
 }
 
 impl Starved {
     async fn new(scene: &Scene) -> Self {
+        Self::with(scene, None).await
+    }
+
+    /// The call waits for so long, or as long as it takes.
+    async fn with(scene: &Scene, wait: Option<Duration>) -> Self {
         let (_machine, ours) = client(scene, ms(2)).await;
         let (_other, theirs) = client(scene, ms(2)).await;
         let all = ours.multi_lock(["a", "b"]);
-        let waiting = tokio::spawn(async move { all.lock().await });
+        let waiting = tokio::spawn(async move {
+            match wait {
+                None => all.lock().await.map(Some),
+                Some(wait) => all.try_lock(wait, Lease::Watchdog).await,
+            }
+        });
         let b = starve(scene, &theirs.lock("b"), &waiting).await;
         Self { ours, theirs, waiting, b }
     }
@@ -265,26 +275,28 @@ fn what_was_taken_one_by_one_is_given_back_to_who_waits_for_it_in_another_order(
         b.unlock().await.unwrap();
         a.unlock().await.unwrap();
         let guard = timeout(Duration::from_secs(5), waiting).await.expect("all").unwrap().unwrap();
-        guard.unlock().await.unwrap();
+        guard.expect("all").unlock().await.unwrap();
     });
 }
 
 /// It has one lock of two when the server stands still for three times as long as an answer may take.
 #[test]
 fn a_call_that_takes_locks_one_by_one_waits_an_outage_out() {
-    play(12, async |scene| {
-        let begun = Instant::now();
-        let Starved { ours, waiting, b, .. } = Starved::new(scene).await;
-        scene.network.stop(scene.server);
-        sleep(ms(9_000)).await;
-        assert!(!waiting.is_finished(), "{:?}", waiting.await.unwrap().map(drop));
-        scene.network.go_on(scene.server);
-        b.unlock().await.unwrap();
-        let guard = timeout(ms(5_000), waiting).await.expect("all").unwrap().unwrap();
-        let stats = ours.stats();
-        assert!(stats.waited == 1 && stats.wait_time <= begun.elapsed(), "{stats:?}");
-        guard.unlock().await.unwrap();
-    });
+    for wait in [None, Some(60 * MINUTE)] {
+        play(12, async |scene| {
+            let begun = Instant::now();
+            let Starved { ours, waiting, b, .. } = Starved::with(scene, wait).await;
+            scene.network.stop(scene.server);
+            sleep(ms(9_000)).await;
+            assert!(!waiting.is_finished(), "{:?}", waiting.await.unwrap().map(drop));
+            scene.network.go_on(scene.server);
+            b.unlock().await.unwrap();
+            let guard = timeout(ms(5_000), waiting).await.expect("all").unwrap().unwrap();
+            let stats = ours.stats();
+            assert!(stats.waited == 1 && stats.wait_time <= begun.elapsed(), "{stats:?}");
+            guard.expect("all").unlock().await.unwrap();
+        });
+    }
 }
 
 /// The server stands still when the other lock has just become free.
@@ -299,7 +311,8 @@ fn a_call_that_has_taken_all_one_by_one_waits_an_outage_out() {
             sleep(ms(9_000)).await;
             scene.network.go_on(scene.server);
             let guard = timeout(ms(5_000), waiting).await.expect("all").unwrap();
-            guard.unwrap_or_else(|error| panic!("{after:?}: {error}")).unlock().await.unwrap();
+            let guard = guard.unwrap_or_else(|error| panic!("{after:?}: {error}"));
+            guard.expect("all").unlock().await.unwrap();
         });
     }
 }

@@ -263,4 +263,15 @@ mod tests {
             assert_eq!((is_read_only(&error), is_unknown_script(&error)), (read_only, unknown));
         }
     }
+    #[test]
+    fn a_command_that_was_not_begun_is_told_from_one_that_failed() {
+        for (line, is_begun) in [
+            ("NOPERM No permissions to access a key", false),
+            ("CROSSSLOT Keys in request don't hash to the same slot", false),
+            ("OOM command not allowed when used memory > 'maxmemory'.", true),
+            ("ERR Error running script: @user_script:9: unpack", true),
+        ] {
+            assert_eq!(is_not_begun(&server(line)), !is_begun, "{line}");
+        }
+    }
 }

@@ -192,6 +192,7 @@ fn a_grant_that_has_ended_when_redis_hears_of_its_waiter_costs_no_connection() {
         guard.unlock().await.expect("a release");
         granted.await.expect("no panic").unlock().await.expect("a release");
         assert_eq!(scene.network.remove_traps(&machine, scene.server), 0);
+        sleep(SECOND).await;
         assert_eq!(scene.network.connections_made(), made, "an answered request costs none");
     });
 }

@@ -33,7 +33,7 @@ fn writes(owner: &str) -> bool {
 
 impl<'a> Call<'a> {
     /// Asks for a hold of a read-write lock, as [`acquire`](Call::acquire) does for others. If readers keep a writer
-    /// out, this looks at once whether they are alive.
+    /// out, this looks at once whether they are alive, at 64 of them at a time.
     pub(super) async fn acquire_read_write(
         &mut self,
         names: &Names,
@@ -43,10 +43,14 @@ impl<'a> Call<'a> {
         beside: Option<&str>,
     ) -> Result<(Acquired, Instant, QueueNews), Error> {
         let mut answer = self.ask_read_write(names, owner, terms, entry, beside, &[]).await?;
-        let mut readers = readers(&answer.value);
-        // That one is alive.
-        readers.retain(|(reader, _)| beside != Some(reader));
-        if !readers.is_empty() {
+        // Those at which it has looked are gone, if the answer names others.
+        loop {
+            let mut readers = readers(&answer.value);
+            // That one is alive.
+            readers.retain(|(reader, _)| beside != Some(reader));
+            if readers.is_empty() {
+                break;
+            }
             answer = self.ask_read_write(names, owner, terms, entry, beside, &readers).await?;
         }
         let news = QueueNews::take(&mut answer);

@@ -414,3 +414,22 @@ fn a_reader_behind_a_dead_writer_comes_when_the_lease_of_a_dead_reader_ends() {
         guard.unlock().await.unwrap();
     });
 }
+
+/// Many machines died at once while they read.
+#[test]
+fn a_writer_waits_for_none_of_two_hundred_readers_that_have_died() {
+    play(0, async |scene| {
+        let (machine, client) = scene.client(ms(2), LockClient::builder()).await;
+        scene.ask::<()>(&["HSET", "config", "mode", "read"]);
+        for dead in 0..200 {
+            scene.ask::<()>(&["HSET", "config", &format!("dead:{dead}"), "1"]);
+        }
+        scene.ask::<()>(&["PEXPIRE", "config", "3600000"]);
+        let (lock, begun) = (client.read_write_lock("config"), Instant::now());
+        let guard = machine.run(lock.write()).await.expect("nobody reads");
+        // A question about 63 of them at a time, and the first one of the call.
+        let took = begun.elapsed();
+        assert!(took <= 6 * ms(2), "{took:?}");
+        guard.unlock().await.expect("a release");
+    });
+}

@@ -149,7 +149,7 @@ impl Acquisition<'_, One<'_>> {
     /// caller reads already, or it was woken because it came next. Any other has to be the only one
     /// that waits, and the share has to be open.
     pub(super) fn join_readers(&self, passes: bool, now: Instant) -> Option<Held> {
-        let Self { engine, lease, requested, question: One { handle, sides, .. }, .. } = *self;
+        let Self { engine, lease, requested, question: One { handle, sides, recurs }, .. } = *self;
         let sides = sides.filter(|_| handle.kind.is_shared())?;
         if engine.waiters.is_closed() || !passes && !engine.waiters.lets_in(&handle.names) {
             return None;
@@ -159,6 +159,7 @@ impl Acquisition<'_, One<'_>> {
             lease,
             requested,
             passes,
+            recurs,
             writes_as: sides.reads_as(),
             writes: sides.writes(now),
             has_limit: engine.config.max_hold < Duration::MAX,
@@ -195,6 +196,7 @@ impl Acquisition<'_, One<'_>> {
                 lease,
                 requested,
                 passes: true,
+                recurs: false,
                 writes_as,
                 writes,
                 has_limit,

@@ -73,6 +73,8 @@ pub(crate) struct Join {
     pub(crate) requested: Duration,
     /// The reader may join whether or not the share is open.
     pub(crate) passes: bool,
+    /// The reader's handle reads or writes already.
+    pub(crate) recurs: bool,
     /// The number of the reader's handle where that handle writes, and whether it does.
     pub(crate) writes_as: HandleId,
     pub(crate) writes: bool,
@@ -334,7 +336,8 @@ impl HoldState {
 
     /// Lets a reader in until then, if that needs no request.
     fn lets_in(&mut self, join: Join, now: Instant) -> Option<(Instant, bool)> {
-        let Join { handle, lease, requested, passes, writes_as, writes, has_limit, .. } = join;
+        let Join { handle, lease, requested, passes, recurs, writes_as, writes, has_limit, .. } =
+            join;
         let shared = self.shared.as_ref()?;
         let is_beside = match shared.writer() {
             Some(writer) => writer.holds.lock().is_of(writes_as),
@@ -362,7 +365,9 @@ impl HoldState {
                 return None;
             }
             if has_limit {
-                self.rare().max_hold_from = Some(now);
+                // For a handle it counts from its first hold.
+                let before = self.rare().max_hold_from.filter(|_| recurs);
+                self.rare().max_hold_from = before.or(Some(now));
             }
         } else if own > until {
             return None;

@@ -66,6 +66,7 @@ fn joins_as(handle: HandleId) -> Join {
         lease: Lease::Watchdog,
         requested: WATCHDOG,
         passes: false,
+        recurs: false,
         writes_as: handle,
         writes: false,
         has_limit: false,

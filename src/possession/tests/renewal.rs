@@ -231,6 +231,7 @@ fn joins(story: &Story, is_let_in: bool) -> Option<NewHold> {
         lease: Lease::Watchdog,
         requested: WATCHDOG,
         passes: true,
+        recurs: false,
         writes_as: 0,
         writes: false,
         has_limit: false,

@@ -223,3 +223,30 @@ fn a_request_of_a_reader_that_is_refused_in_the_end_leaves_no_longer_lease_to_th
         writer.await.expect("no panic").expect("to write").unlock().await.expect("a release");
     });
 }
+
+/// Others read by the same handle, again and again.
+#[test]
+fn a_reader_that_hangs_is_renewed_up_to_max_hold() {
+    play(0, async |scene| {
+        let most = ms(4_000);
+        let options = LockClient::builder().watchdog_timeout(WATCHDOG).max_hold(most);
+        let (machine, client) = scene.client(ms(2), options).await;
+        let (other_machine, other) = scene.client(ms(2), LockClient::builder()).await;
+        let (lock, begun) = (client.read_write_lock("config"), Instant::now());
+        let hangs = machine.run(lock.read()).await.expect("to read");
+        let reads = machine.spawn(async move {
+            loop {
+                sleep(SECOND).await;
+                drop(lock.read().await);
+            }
+        });
+        let writes = other.read_write_lock("config");
+        let writes = other_machine.spawn(async move { writes.write().await });
+        let guard = timeout(MINUTE, writes).await.expect("max_hold ends it").expect("no panic");
+        let waited = begun.elapsed();
+        assert!(waited > most && waited <= most + WATCHDOG + ms(50), "{waited:?}");
+        guard.expect("to write").unlock().await.expect("a release");
+        reads.abort();
+        drop(hangs);
+    });
+}

@@ -302,16 +302,17 @@ fn a_call_that_takes_locks_one_by_one_waits_an_outage_out() {
 /// The server stands still when the other lock has just become free.
 #[test]
 fn a_call_that_has_taken_all_one_by_one_waits_an_outage_out() {
-    for after in [2, 4].map(ms) {
+    for (after, wait) in [(2, None), (4, None), (2, Some(60 * MINUTE)), (4, Some(60 * MINUTE))] {
+        let after = ms(after);
         play(12, async |scene| {
-            let Starved { waiting, b, .. } = Starved::new(scene).await;
+            let Starved { waiting, b, .. } = Starved::with(scene, wait).await;
             drop(b);
             sleep(after).await;
             scene.network.stop(scene.server);
             sleep(ms(9_000)).await;
             scene.network.go_on(scene.server);
             let guard = timeout(ms(5_000), waiting).await.expect("all").unwrap();
-            let guard = guard.unwrap_or_else(|error| panic!("{after:?}: {error}"));
+            let guard = guard.unwrap_or_else(|error| panic!("{after:?}, {wait:?}: {error}"));
             guard.expect("all").unlock().await.unwrap();
         });
     }

@@ -84,8 +84,9 @@ end
 -- script keeps the older entry. A client that asks has answered, so it has its full term again.
 -- One that is not subscribed yet has the grace: by then it has asked again, or it died before
 -- that.
--- `writer_waited` is how long the oldest waiter of the client has waited that wants to write: nil if the
--- lock is no read-write lock, empty if none does. It may be younger than the oldest waiter of all.
+-- `writer_waited` is how long the oldest waiter of the client has waited that wants to write: nil
+-- if the lock is no read-write lock, empty if none does. It may be younger than the oldest waiter
+-- of all.
 -- For the same ticket an older time stays, as that of the entry does.
 -- When Redis's memory is full, a client that has no entry gets none until it asks again. One
 -- that has an entry keeps it: the PEXPIRE is allowed then, and after it what follows.

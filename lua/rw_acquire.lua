@@ -30,8 +30,9 @@
 --                      of two, what PTTL says of the lease of the holders, and one of these, as
 --                      acquire has them; then how long the oldest waiter of other clients has
 --                      waited and the server's clock, as fair_acquire has them; then the readers
---                      because of which a writer is refused that has looked at none, or at dead ones
---                      alone, and their counts, 64 at most. A refusal has no holder if another client has its turn
+--                      because of which a writer is refused that has looked at none, or at dead
+--                      ones alone, and their counts, 64 at most. A refusal has no holder if another
+--                      client has its turn
 --          nil         granted; a nested hold that waited for nothing
 --          +GONE       the outer holds, on which a nested one was to stand, or the owner of
 --                      ARGV[17] no longer exist; nothing was written

@@ -222,8 +222,8 @@ impl Watchdog {
     }
 
     /// Renews the locks of a batch. One forbidden key fails its whole batch, and so does a slot of which half the keys
-    /// have moved. Then this renews the locks ten by ten, and those of a refused ten one by one: all tens at once, and all
-    /// of those at once, because a batch is due when it may be late for more than a few round trips.
+    /// have moved. Then this renews the locks ten by ten, and those of a refused ten one by one: all tens at once, and
+    /// all of those at once, because a lock that is due has time for a few round trips, and not for one for each other lock.
     async fn renew_all(&self, router: &Router, batch: Vec<Entry>) {
         let mut refused = self.renew(router, batch).await;
         for size in [RETRY_BATCH, 1] {

@@ -99,7 +99,7 @@ async fn acquire_together(
     }
 }
 
-/// Whether the call goes on until the outage limit.
+/// Whether the call goes on: until the outage limit, or until its wait is over.
 fn waits_it_out(error: &Error, wait: Wait) -> bool {
     error.kind() == ErrorKind::Unavailable && !matches!(wait, Wait::Once)
 }

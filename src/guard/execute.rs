@@ -108,8 +108,7 @@ impl GuardInner {
         let mut session = self.session(granted.longest_lease()).await?;
         session.unanswered = true;
         let replies = session.call.execute(&granted.possession.names, execution).await;
-        session.unanswered =
-            replies.as_ref().is_err_and(|error| error.outcome() == Outcome::Unknown);
+        session.record_answer(&replies);
         replies?.map_err(|loss| {
             engine.losses.found_gone(&granted.possession, FoundBy::Execution, loss);
             self.was_lost(Outcome::NotExecuted)

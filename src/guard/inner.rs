@@ -264,11 +264,10 @@ impl GuardInner {
         let possession = &granted.possession;
         possession.holds.lock().asks_for_lease(Lease::Fixed(lease), lease, clock::now());
         let lock = (&*possession.names, &*possession.id());
-        // Until something has been answered behind it, Redis may set this lease for whoever has the lock then.
+        // Until Redis has answered something behind it, it may set this lease for the holder of that time.
         session.unanswered = true;
         let renewed = session.call.renew(&[lock], lease).await;
-        session.unanswered =
-            renewed.as_ref().is_err_and(|error| error.outcome() == Outcome::Unknown);
+        session.record_answer(&renewed);
         let Renewed { held, sent, repeated } = renewed?;
         if let [Err(loss)] = *held {
             engine.losses.found_gone(possession, FoundBy::Extension, loss);

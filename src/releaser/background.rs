@@ -27,9 +27,8 @@ pub(super) async fn release_in_background(
     // The undo of a request that may still be on its way goes behind it, on its connection.
     let settled = release.connection.is_none() && !release.unanswered;
     let mut jobs = Vec::new();
-    if settled
-        && hand_off_until_taken(handoffs, possession, Some(&permit), None, |job| jobs.push(job))
-    {
+    let then = |job| jobs.push(job);
+    if settled && hand_off_until_taken(handoffs, possession, Some(&permit), None, then) {
         return jobs;
     }
     let now = clock::now();

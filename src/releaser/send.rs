@@ -40,18 +40,11 @@ pub(super) async fn send_release(
     handoffs: &Handoffs,
     now: Instant,
 ) -> Result<Answered, Error> {
-    let (names, timeout) = (&possession.names, handoffs.config.watchdog_timeout);
-    let now = if possession.holds.lock().release_waits_for_renewal(now, timeout) {
-        let waits = |holds: &HoldState| holds.release_waits_for_renewal(now, timeout);
-        let ends = handoffs.renewal_ends_while(possession, waits);
-        let _ = Box::pin(clock::timeout_at(call.deadline, ends)).await;
-        clock::now()
-    } else {
-        now
-    };
+    let now = renewal_ends(call.deadline, possession, handoffs, now).await;
+    let names = &possession.names;
     let (pending, sent_before, confirms, readers, kept) = {
         let mut holds = possession.holds.lock();
-        let Some(pending) = holds.pending(now, timeout) else {
+        let Some(pending) = holds.pending(now, handoffs.config.watchdog_timeout) else {
             holds.nothing_is_pending();
             return Ok(Answered::default());
         };
@@ -110,6 +103,24 @@ fn outlasts_readers(
     let timeout = handoffs.config.watchdog_timeout;
     let outlasts = writer.holds.lock().outlasts_readers(until, timeout, clock::now());
     outlasts.then_some(writer)
+}
+
+/// Waits while a renewal is under way that would make the lease longer again which the pending release leaves. Returns the
+/// time then. If that is the deadline, the release is not sent, and stays pending.
+async fn renewal_ends(
+    deadline: Instant,
+    possession: &Possession,
+    handoffs: &Handoffs,
+    now: Instant,
+) -> Instant {
+    let timeout = handoffs.config.watchdog_timeout;
+    if !possession.holds.lock().release_waits_for_renewal(now, timeout) {
+        return now;
+    }
+    let waits = |holds: &HoldState| holds.release_waits_for_renewal(clock::now(), timeout);
+    let ends = handoffs.renewal_ends_while(possession, waits);
+    let _ = Box::pin(clock::timeout_at(deadline, ends)).await;
+    clock::now()
 }
 
 /// Redis has executed that release, and so confirmed what it was sent for, and as many hand-offs.

@@ -64,6 +64,11 @@ impl<'a> PossessionSession<'a> {
         self.has_ended = true;
     }
 
+    /// This came of what was sent last: it was answered, or may still be executed.
+    pub(crate) fn record_answer<T>(&mut self, answer: &Result<T, Error>) {
+        self.unanswered = answer.as_ref().is_err_and(|error| error.outcome() == Outcome::Unknown);
+    }
+
     /// Sends the pending release, and returns whether Redis had something to release. Only after
     /// [`acquire_permit`](Self::acquire_permit).
     pub(crate) async fn send_release(&mut self, now: Instant) -> Result<bool, Error> {

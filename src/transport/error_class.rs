@@ -263,6 +263,7 @@ mod tests {
             assert_eq!((is_read_only(&error), is_unknown_script(&error)), (read_only, unknown));
         }
     }
+
     #[test]
     fn a_command_that_was_not_begun_is_told_from_one_that_failed() {
         for (line, is_begun) in [

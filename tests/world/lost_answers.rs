@@ -25,6 +25,13 @@ impl Way<'_> {
         self.scene.trap(&self.machine, fate);
     }
 
+    /// The server has forgotten its scripts, and the next time that the client loads one has that fate.
+    fn trap_load(&self, fate: Fate) {
+        self.scene.ask::<()>(&["SCRIPT", "FLUSH"]);
+        let load = "SCRIPT\r\n$4\r\nLOAD";
+        self.scene.network.set_trap(&self.machine, self.scene.server, load, 0, fate);
+    }
+
     fn count(&self, name: &str) -> u32 {
         self.scene.holds(name).values().sum()
     }
@@ -281,10 +288,8 @@ fn n6_a_lost_lock_is_not_called_released_if_the_connection_breaks_while_a_script
             for name in &names[..many] {
                 guards.push(way.hold(name).await);
             }
-            way.scene.ask::<()>(&["SCRIPT", "FLUSH"]);
             way.scene.ask::<()>(&["FLUSHALL"]);
-            let load = "SCRIPT\r\n$4\r\nLOAD";
-            way.scene.network.set_trap(&way.machine, way.scene.server, load, 0, fate);
+            way.trap_load(fate);
             let unlocked =
                 way.machine.run(join_all(guards.into_iter().map(LockGuard::unlock))).await;
             let kinds = unlocked.into_iter().map(|unlocked| unlocked.map_err(|error| error.kind()));
@@ -298,9 +303,7 @@ fn n6_what_redis_has_refused_is_executed_once_if_the_connection_breaks_while_the
 {
     for_each_fate(async |way, fate| {
         let guard = way.hold(NAME).await;
-        way.scene.ask::<()>(&["SCRIPT", "FLUSH"]);
-        let load = "SCRIPT\r\n$4\r\nLOAD";
-        way.scene.network.set_trap(&way.machine, way.scene.server, load, 0, fate);
+        way.trap_load(fate);
         let increase = redis::pipe().incr("written", 1).clone();
         let written: (u32,) = guard.execute(&increase).await.expect("an answer");
         assert_eq!(written, (1,), "{fate:?}");

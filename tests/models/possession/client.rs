@@ -62,7 +62,7 @@ impl Possession {
                 // Whether or not Redis has heard of a shorter lease.
                 slot.until.long &= request.long;
             }
-            slot.freeing |= request.count == 0;
+            slot.release_unanswered |= request.count == 0;
         }
         slot.in_flight = Some(in_flight);
     }
@@ -188,10 +188,10 @@ impl Possession {
 
     pub(super) fn can_hand_off(&self, client: &Client, slot: &Slot) -> bool {
         let permit = match slot.in_flight {
-            None => !slot.freeing,
+            None => !slot.release_unanswered,
             Some(in_flight) => in_flight.request.kind == Kind::Update,
         };
-        let releases = slot.freeing && self.bug == Some(Bug::FreesANewerHolder);
+        let releases = slot.release_unanswered && self.bug == Some(Bug::FreesANewerHolder);
         let there = slot.counted > 0 && slot.until.valid;
         let gone = slot.over && self.bug == Some(Bug::HandedOffWhenGone);
         let token = !self.fenced || slot.tokens.1 > 0;

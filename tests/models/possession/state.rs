@@ -93,7 +93,7 @@ pub(crate) struct Slot {
     /// The highest count that Redis may have.
     pub(crate) counted: u8,
     /// A release of everything was sent, and Redis has not confirmed it.
-    pub(crate) freeing: bool,
+    pub(crate) release_unanswered: bool,
     /// It is lost.
     pub(crate) over: bool,
     /// What Redis has confirmed of it, or less if a shorter lease is under way.
@@ -252,7 +252,7 @@ impl Slot {
 
     /// The client, and all who wait for a confirmation, learn that the possession is gone.
     pub(crate) fn lose(&mut self) {
-        (self.over, self.counted, self.freeing) = (true, 0, false);
+        (self.over, self.counted, self.release_unanswered) = (true, 0, false);
         (self.unwritten, self.awaits) = (false, None);
         self.in_flight.iter_mut().for_each(|in_flight| in_flight.confirms = None);
         self.deadlines().for_each(|until| until.valid = false);

@@ -30,9 +30,9 @@
 --                      of two, what PTTL says of the lease of the holders, and one of these, as
 --                      acquire has them; then how long the oldest waiter of other clients has
 --                      waited and the server's clock, as fair_acquire has them; then the readers
---                      because of which a writer is refused that has looked at none, or at dead
---                      ones alone, and their counts, 64 at most. A refusal has no holder if another
---                      client has its turn
+--                      because of which a writer is refused, and their counts, 64 at most, if it
+--                      has looked at none, or at dead ones and not at all. A refusal has no holder
+--                      if another client has its turn
 --          nil         granted; a nested hold that waited for nothing
 --          +GONE       the outer holds, on which a nested one was to stand, or the owner of
 --                      ARGV[17] no longer exist; nothing was written
@@ -70,7 +70,7 @@ local mode, holder, failed = mode_of(key)
 if failed then
   return failed
 end
-local k, a, soonest = beside ~= '' and 5 or 4, 19, nil
+local k, a, soonest, alive, died = beside ~= '' and 5 or 4, 19, nil, 0, false
 while mode == 'read' and ARGV[a] do
   local longest = -2
   for _ = 1, ARGV[a + 1] do
@@ -79,9 +79,9 @@ while mode == 'read' and ARGV[a] do
     k = k + 1
   end
   if longest > 0 then
-    soonest = math.min(soonest or longest, longest)
+    soonest, alive = math.min(soonest or longest, longest), alive + 1
   elseif redis.call('HGET', key, ARGV[a]) == ARGV[a + 1] then
-    redis.call('HDEL', key, ARGV[a])
+    died = redis.call('HDEL', key, ARGV[a])
   end
   a = a + 2
 end
@@ -103,7 +103,8 @@ local function refused(foreign, now, is_first)
   local left, named = redis.call('PTTL', key), false
   if soonest then
     left = left < 0 and soonest or math.min(left, soonest)
-  elseif mode == 'read' then
+  end
+  if mode == 'read' and (not soonest or died and redis.call('HLEN', key) > alive + 1) then
     named = redis.call('HRANDFIELD', key, 64, 'WITHVALUES')
   end
   return {{left, holder}, foreign, now, named, is_first}

@@ -25,7 +25,7 @@ use crate::protocol::{Call, Names};
 use crate::releaser::release_again;
 use crate::transport::Router;
 
-/// The most names that the client's thread looks at together.
+/// The most names of one server that the client's thread looks at together.
 const MAX_NAMES_UNDER_WAY: usize = 64;
 
 /// How often the client's thread asks about a name when Redis does not answer: for ten seconds.
@@ -46,17 +46,26 @@ pub(crate) async fn reclaim_after_failovers(router: &Arc<Router>, handoffs: &Arc
             () = handoffs.released_names.moved_meanwhile.notified() => {}
         }
         let moved = handoffs.released_names.moved(|key| router.server_of(key), clock::now());
-        for names in moved {
-            while reclaims.len() == MAX_NAMES_UNDER_WAY {
-                reclaims.join_next().await;
-            }
-            let reclaim = reclaim_if_missed(names, router.clone(), handoffs.clone());
-            reclaims.spawn(here(reclaim));
+        for names in moved.into_values() {
+            // No server waits for another one, which may be silent.
+            reclaims.spawn(here(reclaim_at_server(names, router.clone(), handoffs.clone())));
         }
         while reclaims.try_join_next().is_some() {}
         // While slots move, there is one change after the other.
         clock::sleep(BETWEEN_CHANGES).await;
     }
+}
+
+/// Looks at names for which one server is responsible.
+async fn reclaim_at_server(names: Vec<Arc<Names>>, router: Arc<Router>, handoffs: Arc<Handoffs>) {
+    let mut reclaims = JoinSet::new();
+    for names in names {
+        while reclaims.len() == MAX_NAMES_UNDER_WAY {
+            reclaims.join_next().await;
+        }
+        reclaims.spawn(here(reclaim_if_missed(names, router.clone(), handoffs.clone())));
+    }
+    while reclaims.join_next().await.is_some() {}
 }
 
 /// Releases the lock for each idle possession of this client that holds it.

@@ -91,20 +91,20 @@ impl ReleasedNames {
     }
 
     /// The names for which another server is responsible now than at their release, or at the last
-    /// call of this.
+    /// call of this, by this server.
     pub(crate) fn moved(
         &self,
         server_of: impl Fn(&str) -> ServerEpoch,
         now: Instant,
-    ) -> Vec<Arc<Names>> {
+    ) -> HashMap<ServerEpoch, Vec<Arc<Names>>> {
         let mut state = self.state.lock();
-        let mut moved = Vec::new();
+        let mut moved: HashMap<_, Vec<_>> = HashMap::default();
         state.names.retain(|_, last| now < last.at + REMEMBERED_FOR);
         for (key, last) in &mut state.names {
             let server = server_of(key);
             let has_moved = std::mem::take(&mut last.has_moved);
             if std::mem::replace(&mut last.server, server) != server || has_moved {
-                moved.push(last.names.clone());
+                moved.entry(server).or_default().push(last.names.clone());
             }
         }
         moved
@@ -120,8 +120,9 @@ mod tests {
         Arc::new(Names::new("", name))
     }
 
-    fn keys(moved: Vec<Arc<Names>>) -> Vec<String> {
-        let mut keys: Vec<_> = moved.iter().map(|names| names.key().to_owned()).collect();
+    fn keys(moved: HashMap<ServerEpoch, Vec<Arc<Names>>>) -> Vec<String> {
+        let moved = moved.into_values().flatten();
+        let mut keys: Vec<_> = moved.map(|names| names.key().to_owned()).collect();
         keys.sort();
         keys
     }

@@ -326,3 +326,33 @@ fn the_first_call_of_a_lazy_client_goes_on_as_soon_as_the_map_is_there() {
         guard.expect("the lock").unlock().await.expect("a release");
     });
 }
+
+/// Two replicas take over. One of them answers nobody, and the client has released many names there.
+#[test]
+fn w26_a_missed_release_at_one_node_does_not_wait_for_another_node_that_is_silent() {
+    for [silent, other] in [[0, 1], [1, 0]] {
+        play(0, async |scene| {
+            let cluster = Cluster::new(scene);
+            let (_machine, client) = cluster.client(cluster.builder()).await;
+            // Another client, of which the first knows nothing.
+            let (_, waits) = cluster.client(cluster.builder()).await;
+            let missed = cluster.name_at(other, "missed");
+            let guard = hold(&client.lock(&missed)).await;
+            for number in 0..1000 {
+                let name = cluster.name_at(silent, &format!("silent:{number}"));
+                release(hold(&client.lock(name)).await).await;
+            }
+            cluster.lags(MINUTE);
+            release(guard).await;
+            for node in [silent, other] {
+                cluster.kill(node);
+                cluster.take_over(node + 3);
+            }
+            cluster.stop(silent + 3);
+            assert!(cluster.exists(&missed), "the replica has heard of its release");
+            let lock = waits.lock(&missed);
+            let guard = timeout(SECOND, lock.lock()).await.expect("the lock, soon").unwrap();
+            release(guard).await;
+        });
+    }
+}

@@ -433,3 +433,30 @@ fn a_writer_waits_for_none_of_two_hundred_readers_that_have_died() {
         guard.unlock().await.expect("a release");
     });
 }
+
+/// Who leaves others behind tells nobody: all of these others have died.
+#[test]
+fn a_writer_behind_a_reader_among_two_hundred_that_have_died_hears_it_leave() {
+    for seed in 0..8 {
+        play(seed, async |scene| {
+            let reader = scene.client(ms(2), LockClient::builder()).await;
+            let reads = reader.1.read_write_lock("config");
+            let reading = reader.0.run(reads.read()).await.expect("to read");
+            for dead in 0..200 {
+                scene.ask::<()>(&["HSET", "config", &format!("dead:{dead}"), "1"]);
+            }
+            let (machine, client) = scene.client(ms(2), LockClient::builder()).await;
+            let writes = client.read_write_lock("config");
+            let waits = machine.spawn(async move {
+                let guard = writes.write().await.expect("to write");
+                (guard, Instant::now())
+            });
+            sleep(20 * ms(2)).await;
+            let left = Instant::now();
+            reader.0.run(reading.unlock()).await.expect("a release");
+            let (guard, came) = waits.await.expect("a writer");
+            assert!(came - left <= 3 * ms(2), "{:?}", came - left);
+            machine.run(guard.unlock()).await.expect("a release");
+        });
+    }
+}

@@ -350,6 +350,11 @@ impl HoldState {
         self.counted > 0
     }
 
+    /// Whether there was ever a hold.
+    pub(crate) fn was_granted(&self) -> bool {
+        self.next_number > 0
+    }
+
     fn live_count(&self) -> u32 {
         self.in_redis(u32::try_from(self.live.len()).unwrap_or(u32::MAX))
     }

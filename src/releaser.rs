@@ -8,7 +8,9 @@
 //! 1. **A call talks to Redis for a possession only through a [`PossessionSession`].** Its drop, at any
 //!    point, enqueues a pending release for the background. Nothing else has to remember to.
 //! 2. An undo goes behind what it undoes, on the same connection, while that connection lives.
-//! 3. The client repeats a pending release until its lease has ended; then Redis has no hold left.
+//! 3. The client repeats a pending release until its lease has ended; then Redis has no hold left. While nothing has
+//!    granted the lock and Redis is silent, the client repeats it for longer: the lease of a request that a server
+//!    executes after a standstill begins then.
 //! 4. To enqueue a release needs no runtime, never blocks and cannot panic.
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Releases in the background, until Redis has answered or the lease has ended.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::backoff::Backoff;
 use crate::clock;
@@ -13,6 +13,9 @@ use crate::transport::Router;
 
 use super::send::{Answered, send_release};
 use super::{BackgroundRelease, Job, hand_off_until_taken};
+
+/// For so long a server may stand still before it executes a request that it has received.
+const LONGEST_STANDSTILL: Duration = Duration::from_secs(600);
 
 pub(super) async fn release_in_background(
     mut release: BackgroundRelease,
@@ -34,7 +37,9 @@ pub(super) async fn release_in_background(
     let now = clock::now();
     // The holder before a hand-off may have had a longer one.
     let lease = release.lease.max(possession.holds.lock().longest_lease(now));
-    let give_up = now + config.command_timeout + lease;
+    let lease_ends = now + config.command_timeout + lease;
+    let standstill_ends = lease_ends.max(now + LONGEST_STANDSTILL);
+    let mut give_up = lease_ends;
     let mut backoff = Backoff::in_background();
     loop {
         let now = clock::now();
@@ -66,13 +71,16 @@ pub(super) async fn release_in_background(
             let inspected = call.inspect(&possession.names, &possession.id()).await.map(drop);
             inspected.or_else(|error| if error.is_reply() { Ok(()) } else { Err(error) })
         };
-        if answer.is_ok() {
+        let Err(error) = answer else {
             release.unanswered = false;
-        } else {
-            // The next try goes behind this one, which may be under way.
-            release.connection = call.connection.take();
-            clock::sleep(backoff.next()).await;
-        }
+            continue;
+        };
+        // The lease begins when Redis grants the lock, which may be yet to come.
+        let may_be_granted = !error.is_reply() && !possession.holds.lock().was_granted();
+        give_up = if may_be_granted { standstill_ends } else { lease_ends };
+        // The next try goes behind this one, which may be under way.
+        release.connection = call.connection.take();
+        clock::sleep(backoff.next()).await;
     }
 }
 

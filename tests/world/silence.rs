@@ -209,6 +209,27 @@ fn s21_a_server_stopped_for_longer_than_the_lease_costs_the_lock_before_anybody_
     costs_the_lock_before_anybody_else_has_it(Silence::ServerStopped);
 }
 
+/// The request was in its buffers for longer than its lease and all tries to release it.
+#[test]
+fn s21_a_request_that_a_server_executes_when_it_goes_on_keeps_the_lock_from_nobody() {
+    play_with(MINUTE, async |way| {
+        let Scene { network, server, .. } = way.scene;
+        for lease in [ms(5_000), ms(20_000)] {
+            network.stop(*server);
+            let lock = way.client.lock(NAME);
+            unknown(lock.lock_with_lease(lease)).await;
+            drop(lock);
+            sleep(2 * lease).await;
+            network.go_on(*server);
+            sleep(AWAY).await;
+            assert_eq!(way.scene.holds(NAME).len(), 1, "it has not executed it");
+            way.is_free_within(RECOVERY, &[NAME]).await;
+            let guard = way.other.lock(NAME).try_lock_now().await.expect("an answer");
+            guard.expect("a free lock").unlock().await.expect("a release");
+        }
+    });
+}
+
 /// The server is silent, and one deadline after the other passes.
 #[test]
 fn calls_whose_deadlines_pass_one_by_one_do_not_wake_each_other() {

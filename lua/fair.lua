@@ -145,8 +145,9 @@ local function grant(whom, now, lease, others)
       local drawn, token = pcall(draw, counter, many)
       last = drawn and token or last
     end
-    local said = string.format('%s %d %.0f %s %s %s', at, lease, others, last, many, lock)
-    local heard = notify(whom, said)
+    -- A format would end the key at a zero byte.
+    local said = string.format('%s %d %.0f %s %s ', at, lease, others, last, many)
+    local heard = notify(whom, said .. lock)
     if type(heard) == 'number' and heard > 0 then
       return true
     end

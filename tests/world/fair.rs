@@ -38,6 +38,30 @@ async fn x3_a_hand_off_of_a_lock_that_is_gone_is_lost_for_both_and_leaves_no_ent
     }
 }
 
+/// A message that a client cannot read costs a turn the grace.
+#[tokio::test(start_paused = true)]
+async fn a_name_with_a_zero_byte_has_its_turns_as_soon_as_any_other() {
+    async fn play(name: &str) -> Duration {
+        let (redis, begun) = (redis_at(ms(1)), Instant::now());
+        let takes_turns = |_| {
+            let lock = redis.client().fair_lock(name);
+            tokio::spawn(async move {
+                for _ in 0..10 {
+                    let guard = lock.lock().await.unwrap();
+                    sleep(ms(5)).await;
+                    guard.unlock().await.unwrap();
+                }
+            })
+        };
+        for turns in Vec::from_iter((0..4).map(takes_turns)) {
+            turns.await.unwrap();
+        }
+        begun.elapsed()
+    }
+    let (plain, zero) = (play("turns").await, play("tu\0rns").await);
+    assert!(zero <= plain + ms(10), "{zero:?}, and {plain:?} without");
+}
+
 #[tokio::test(start_paused = true)]
 async fn x5_a_client_that_lives_has_the_lock_at_once_between_hundreds_that_are_dead() {
     for (before, behind) in [(102, 102), (150, 999), (1_000, 500)] {

@@ -205,19 +205,24 @@ impl Cluster {
             let name = dialer.name.clone();
             asked.spawn(here(async move {
                 clock::sleep(wait).await;
-                fetch_view(info, &name, answer_timeout).await
+                let asked_at = clock::now();
+                let view = fetch_view(info, &name, answer_timeout).await?;
+                Ok((view, clock::now() - asked_at))
             }));
         }
-        // Every node that answers at all has answered by then, unless it hangs.
-        let all = NEXT_NODE_DELAY * u32::try_from(asked.len() + 1).unwrap_or(u32::MAX);
-        let others = clock::now() + all.min(answer_timeout / 2);
-        let (mut second_best, mut trouble) = (None, None);
+        // By then the last node has been asked, or as many as are enough.
+        let all = NEXT_NODE_DELAY * u32::try_from(asked.len()).unwrap_or(u32::MAX);
+        let all_asked = clock::now() + all.min(answer_timeout / 2);
+        let (mut second_best, mut trouble, mut until) = (None, None, None);
         loop {
-            let until = second_best.is_some().then_some(others);
             let Some(answer) = clock::by(until, asked.join_next()).await.flatten() else { break };
             match answer {
-                Ok(Ok(view)) if view.is_ok => return Ok(view),
-                Ok(Ok(view)) => second_best = second_best.or(Some(view)),
+                Ok(Ok((view, _))) if view.is_ok => return Ok(view),
+                Ok(Ok((view, took))) => {
+                    second_best = second_best.or(Some(view));
+                    // The others are not much farther away, unless they hang.
+                    until = until.max(Some(all_asked + NEXT_NODE_DELAY.max(2 * took)));
+                }
                 // A refusal says more than a lost connection.
                 Ok(Err(error))
                     if trouble.is_none() || classify(&error) != ErrorClass::ConnectionLost =>

@@ -126,6 +126,14 @@ impl Cluster {
         others.for_each(|node| self.hears(node));
     }
 
+    /// The same. The master is cut off from all others, and says so: it has the view of before.
+    pub(crate) fn take_over_cut_off(&self, replica: usize) {
+        let (old, nodes) = (Self::other(replica), self.view.borrow().clone());
+        self.take_over_unheard(replica);
+        let view = ClusterView { me: id(old), nodes, is_down: true, ..ClusterView::default() };
+        self.network.at(self.nodes[old], |node, _| node.see(view));
+    }
+
     /// A node whose place was taken follows the one that took it.
     pub(crate) fn recover(&self, node: usize) {
         self.view.borrow_mut()[node].has_failed = false;

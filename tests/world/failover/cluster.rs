@@ -356,3 +356,18 @@ fn w26_a_missed_release_at_one_node_does_not_wait_for_another_node_that_is_silen
         });
     }
 }
+
+/// It reports its slots as those of before, and answers first.
+#[test]
+fn t2_a_client_far_away_goes_by_no_map_of_a_node_that_is_cut_off_from_the_others() {
+    for away in [2, 100, 200].map(ms) {
+        play(0, async |scene| {
+            let cluster = Cluster::new(scene);
+            let (_machine, client) = cluster.client_away(away, cluster.builder()).await;
+            let lock = client.lock(cluster.name_at(0, "cut off"));
+            release(hold(&lock).await).await;
+            cluster.take_over_cut_off(3);
+            release(lock.try_lock_now().await.expect("an answer").expect("a free lock")).await;
+        });
+    }
+}

@@ -24,6 +24,12 @@ use std::task::{Context, Poll, ready};
 #[derive(Debug, Clone)]
 pub(crate) struct Process(forkguard::Guard);
 
+impl Default for Process {
+    fn default() -> Self {
+        Self::current()
+    }
+}
+
 impl Process {
     pub(crate) fn current() -> Self {
         Self(forkguard::new())

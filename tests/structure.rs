@@ -21,7 +21,7 @@ use redlatch::{
 const MODULES: &[(&str, &str)] = &[
     ("lib", "builder client engine error guard guide inspection lease lock read_write stats token"),
     // A Redis in the process, with the feature `test-util`.
-    ("test_util", "client builder simulation protocol"),
+    ("test_util", "client builder simulation protocol lease"),
     // Public entry.
     ("client", "builder lock read_write stats inspection engine error"),
     ("builder", "metrics client engine transport simulation error events config host"),
@@ -87,7 +87,7 @@ const MODULES: &[(&str, &str)] = &[
     ("events", "metrics kind error host"),
     ("config", "metrics error"),
     // With the feature of that name; else it is empty.
-    ("metrics", "host clock kind error"),
+    ("metrics", "host clock kind process error"),
     ("clock", "host sync"),
     ("stamp", ""),
     ("peer", "host"),

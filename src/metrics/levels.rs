@@ -49,6 +49,15 @@ impl Drop for Part {
     }
 }
 
+/// What the client that looked last has. Its drop says that the client has nothing any more.
+struct Last(Gauge);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.0.set(0.0);
+    }
+}
+
 /// Looks at the levels again and again, until it is dropped.
 pub(crate) async fn keep_levels(metrics: &Metrics, look: impl Fn() -> Levels) {
     let gauge = |name: &'static str, key: &'static str, value: &'static str| -> Gauge {
@@ -57,7 +66,7 @@ pub(crate) async fn keep_levels(metrics: &Metrics, look: impl Fn() -> Levels) {
     };
     let part = |name, key, value| Part::new(gauge(name, key, value));
     let mut held: [Option<Part>; KINDS] = Default::default();
-    let oldest_wait = gauge("redlatch_oldest_wait_seconds", "", "");
+    let oldest_wait = Last(gauge("redlatch_oldest_wait_seconds", "", ""));
     let mut pending_releases = part("redlatch_pending_releases", "", "");
     let mut zombie_guards = part("redlatch_zombie_guards", "", "");
     let mut connections = ["up", "dialing"].map(|one| part("redlatch_connections", "state", one));
@@ -68,7 +77,7 @@ pub(crate) async fn keep_levels(metrics: &Metrics, look: impl Fn() -> Levels) {
         for (at, gauge) in metrics.held_of() {
             held[at].get_or_insert_with(|| Part::new(gauge.clone())).set(levels.held_of.0[at]);
         }
-        oldest_wait.set(levels.oldest_wait.as_secs_f64());
+        oldest_wait.0.set(levels.oldest_wait.as_secs_f64());
         pending_releases.set(levels.pending_releases);
         zombie_guards.set(levels.lost_guards);
         for (part, count) in connections.iter_mut().zip(levels.connections) {

@@ -12,6 +12,7 @@ use super::{End, Outcome};
 use crate::clock;
 use crate::error::Loss;
 use crate::kind::Kind;
+use crate::process::Process;
 
 /// The handles of the names of one group.
 #[derive(Default)]
@@ -22,6 +23,8 @@ pub(super) struct Group {
     holds: [[OnceLock<Arc<Times>>; End::TEXTS.len()]; KINDS],
     losses: [[OnceLock<Counter>; End::TEXTS.len()]; KINDS],
     waiting: [OnceLock<Gauge>; KINDS],
+    /// A call that is dropped in a forked child records nothing: the recorder may be locked there for ever.
+    process: Process,
 }
 
 /// The group of one name, and the kind of its lock.
@@ -43,7 +46,10 @@ pub(crate) struct Attempt<'a> {
 }
 
 /// A call that waits.
-pub(crate) struct Waits(Gauge);
+pub(crate) struct Waits {
+    gauge: Gauge,
+    process: Process,
+}
 
 impl Group {
     pub(super) fn new(labels: Vec<Label>, times: Arc<AllTimes>) -> Self {
@@ -88,9 +94,9 @@ impl Series {
 
     /// A call waits until the result is dropped.
     pub(crate) fn waits(&self, of: Option<Kind>) -> Waits {
-        let gauge = self.group.waiting(of);
+        let gauge = self.group.waiting(of).clone();
         gauge.increment(1.0);
-        Waits(gauge.clone())
+        Waits { gauge, process: self.group.process.clone() }
     }
 
     /// A lock is lost, as the client has just found out.
@@ -124,6 +130,9 @@ impl OfKinds {
 
 impl Attempt<'_> {
     pub(crate) fn ends(&self, outcome: Outcome) {
+        if !self.group.process.is_this_one() {
+            return;
+        }
         let (at, of) = kind(self.kind);
         let times = self.group.acquires[at][outcome as usize].get_or_init(|| {
             let labels = self.group.labels(of, label("outcome", outcome.text()));
@@ -136,7 +145,9 @@ impl Attempt<'_> {
 
 impl Drop for Waits {
     fn drop(&mut self) {
-        self.0.decrement(1.0);
+        if self.process.is_this_one() {
+            self.gauge.decrement(1.0);
+        }
     }
 }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use fork::Fork;
 use redlatch::test_util::Redis;
+use rustix::process::{Pid, WaitOptions, waitpid};
 use tokio::time::{sleep, timeout};
 
 use crate::recorder::{Recorder, Value};
@@ -110,6 +112,43 @@ async fn the_oldest_wait_is_the_time_of_the_one_that_came_first() {
     assert!((8.9..=10.0).contains(&oldest), "{oldest}");
     holder.unlock().await.unwrap();
     waits.await.unwrap().unlock().await.unwrap();
+}
+
+/// No other client would set it back.
+#[tokio::test(start_paused = true)]
+async fn the_oldest_wait_of_a_client_that_has_ended_is_none() {
+    let redis = Redis::new();
+    let _holder = redis.client().lock("a").lock().await.unwrap();
+    let recorder = Recorder::install();
+    let client = redis.client();
+    timeout(ms(10_000), client.lock("a").lock()).await.expect_err("it is held");
+    drop(client);
+    sleep(LOOKED).await;
+    assert_eq!(recorder.all()["redlatch_oldest_wait_seconds{}"], Value::Gauge(0.0));
+}
+
+/// A thread that is not in the fork may have locked what the recorder locks.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_in_a_forked_child_records_nothing() {
+    let redis = Redis::new();
+    let _holder = redis.client().lock("a").lock().await.unwrap();
+    let recorder = Recorder::install();
+    let client = redis.client();
+    let lock = client.lock("a");
+    let mut waits = Box::pin(lock.lock());
+    timeout(ms(2_000), &mut waits).await.expect_err("it is held");
+    let fork = match fork::fork().expect("forking") {
+        Fork::Parent(fork) => Pid::from_raw(fork),
+        Fork::Child => {
+            drop(waits);
+            let all = recorder.all();
+            let waiting = all["redlatch_waiting{kind=lock}"] == Value::Gauge(1.0);
+            let ended = all.keys().any(|series| series.contains("cancelled"));
+            std::process::exit(i32::from(!waiting || ended));
+        }
+    };
+    let ended = waitpid(fork, WaitOptions::empty()).expect("a child of this process");
+    assert_eq!(ended.and_then(|(_, status)| status.exit_status()), Some(0));
 }
 
 #[tokio::test(start_paused = true)]

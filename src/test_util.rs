@@ -52,6 +52,7 @@ use std::time::Duration;
 
 use crate::builder::LockClientBuilder;
 use crate::client::LockClient;
+use crate::lease::MAX_LEASE;
 use crate::protocol::Names;
 use crate::simulation::{Distance, Machine, Network, Server, ServerNumber, Settings};
 
@@ -140,7 +141,7 @@ impl Redis {
     }
 
     /// Starts the server again after [`stop`](Self::stop). It has the keys that it had, except those whose
-    /// TTL has ended meanwhile.
+    /// TTL has ended meanwhile. If it runs, its connections are reset.
     pub fn start(&self) {
         self.network.start(self.server, |server, now| {
             let kept = server.snapshot();
@@ -157,6 +158,8 @@ impl Redis {
 
     /// From now on each request takes that long to reach the server, and each answer to come back.
     pub fn delay(&self, each_way: Duration) {
+        // A later moment would be none that a clock knows.
+        let each_way = each_way.min(MAX_LEASE);
         self.network.set_distance(Distance { each_way, ..Distance::default() });
     }
 
@@ -169,27 +172,31 @@ impl Redis {
     /// Gives a lock to another owner for 30 s, as if its lease had ended and that one had been faster. A read-write
     /// lock goes to a reader or to a writer, below. An owner is `<id>:<number>`, as `other:1`.
     pub fn give(&self, name: &str, owner: &str) {
-        self.lose(name);
-        self.ask(redis::cmd("HSET").arg(name).arg(owner).arg(1));
-        self.ask(redis::cmd("PEXPIRE").arg(name).arg(30_000));
+        self.give_fields(&[name], &[owner, "1"]);
     }
 
     /// Gives a read-write lock to another owner for 30 s, to read: `<id>:<number>`. Its holders have lost it.
     pub fn give_to_reader(&self, name: &str, owner: &str) {
-        self.give_side(name, "read", owner);
-        let lease = Names::of_read_write("", name, &"-".repeat(36)).marker_key(owner, 1);
-        self.ask(redis::cmd("SET").arg(lease).arg(1).arg("PX").arg(30_000));
+        let marker = Names::of_read_write("", name, &"-".repeat(36)).marker_key(owner, 1);
+        self.give_fields(&[name, &marker], &["mode", "read", owner, "1"]);
     }
 
     /// Gives a read-write lock to another owner for 30 s, to write: `<id>:<number>:write`. Its holders have lost
     /// it.
     pub fn give_to_writer(&self, name: &str, owner: &str) {
-        self.give_side(name, "write", owner);
+        self.give_fields(&[name], &["mode", "write", owner, "1"]);
     }
 
-    fn give_side(&self, name: &str, mode: &str, owner: &str) {
-        self.give(name, owner);
-        self.ask(redis::cmd("HSET").arg(name).arg("mode").arg(mode));
+    /// In one step: no client comes between.
+    fn give_fields(&self, keys: &[&str], fields: &[&str]) {
+        const GIVE: &str = "
+            redis.call('DEL', KEYS[1])
+            redis.call('HSET', KEYS[1], unpack(ARGV))
+            redis.call('PEXPIRE', KEYS[1], 30000)
+            if KEYS[2] then
+                redis.call('SET', KEYS[2], 1, 'PX', 30000)
+            end";
+        self.ask(redis::cmd("EVAL").arg(GIVE).arg(keys.len()).arg(keys).arg(fields));
     }
 
     /// Who holds a lock: the owners in Redis, and how many holds each has. Empty if the lock is free.

@@ -116,6 +116,25 @@ async fn a_server_that_is_down_is_unavailable_and_keeps_its_locks() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_is_started_while_it_runs_resets_its_connections_and_keeps_its_locks() {
+    let (redis, begun) = (Redis::new(), Instant::now());
+    let client = redis.client();
+    let guard = client.lock("order").lock().await.unwrap();
+    redis.start();
+    guard.unlock().await.unwrap();
+    assert!(begun.elapsed() < ms(1_000), "{:?}: on the connection of before", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_endlessly_far_away_does_not_answer() {
+    let (redis, begun) = (Redis::new(), Instant::now());
+    redis.delay(Duration::MAX);
+    let error = redis.client().lock("order").try_lock_now().await.unwrap_err();
+    assert_eq!(error.to_string(), "could not connect to Redis for `order`");
+    assert!(begun.elapsed() < ms(4_000), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_starts_again_has_none_of_its_old_connections() {
     let redis = Redis::new();
     let (client, other) = (redis.client(), redis.client());
@@ -126,6 +145,7 @@ async fn a_server_that_starts_again_has_none_of_its_old_connections() {
         sleep(ms(1)).await;
     }
     redis.stop();
+    assert_eq!(redis.waiting("order"), 0);
     waits.abort();
     assert!(waits.await.unwrap_err().is_cancelled());
     redis.start();

@@ -250,7 +250,8 @@ impl State {
         let slot = &mut self.servers[number.0];
         slot.state = Process::Ended;
         slot.inbox.clear();
-        slot.clients.clear();
+        let clients = std::mem::take(&mut slot.clients).into_keys();
+        self.at(number, now, |server, now| clients.for_each(|client| server.closed(now, client)));
         self.leave(number, now);
         self.forget_replicas(number, now);
         let connections: Vec<u64> = self
@@ -357,7 +358,7 @@ impl Network {
     /// Starts the process of a server again. `restart` says what it knows.
     pub fn start(&self, server: ServerNumber, restart: impl FnOnce(&mut Server, Duration)) {
         self.with(|state, now| {
-            if state.servers[server.0].is_kept() {
+            if state.servers[server.0].state != Process::Ended {
                 state.end(server, now);
             }
             state.servers[server.0].state = Process::Runs;

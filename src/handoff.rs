@@ -107,7 +107,7 @@ impl Handoffs {
             holds.hands_off_until(now)?;
             // A request may be under way, and the next one is about the new holder. (A grant that came in a message lasts
             // for its grace, which the client has weighed.)
-            if !names.is_in_order() && !holds.lasts_for(2, self.round_trip(), now) {
+            if holds.had_a_hold() && !holds.lasts_for(2, self.round_trip(), now) {
                 return None;
             }
             (holds.streak(now), holds.key_left(now))
@@ -313,7 +313,7 @@ impl Handoffs {
         Updated { tokens, listening, .. }: Updated,
         asked: Instant,
     ) {
-        let ourselves = u64::from(self.waiters.is_subscribed(&possession.names));
+        let ourselves = u64::from(self.waiters.hears_itself(&possession.names));
         // Without a count from Redis, another client may wait.
         let others = listening.map_or(1, |listening| listening.saturating_sub(ourselves));
         let others = u32::try_from(others).unwrap_or(u32::MAX);

@@ -351,7 +351,7 @@ impl HoldState {
     }
 
     /// Whether there was ever a hold.
-    pub(crate) fn was_granted(&self) -> bool {
+    pub(crate) fn had_a_hold(&self) -> bool {
         self.next_number > 0
     }
 

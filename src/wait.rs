@@ -216,9 +216,9 @@ impl Waiters {
         self.queues.lock().subscriptions.stays_live(names.channel())
     }
 
-    /// Whether a message on the lock's channel would reach this client.
-    pub(crate) fn is_subscribed(&self, names: &Names) -> bool {
-        self.queues.lock().subscriptions.is_live(names.channel())
+    /// Whether this client is one of those that a message on the lock's channel would reach, and none of the others.
+    pub(crate) fn hears_itself(&self, names: &Names) -> bool {
+        self.queues.lock().hears_itself(names)
     }
 
     /// A lock that this client relied on was lost: the head of its queue asks Redis.

@@ -92,6 +92,11 @@ impl HoldState {
         Some(longest.max(self.unwritten_of_valid(now).unwrap_or_default()))
     }
 
+    /// Whether no guard is left, and nothing but a release is to be done.
+    pub(crate) fn only_needs_release(&self) -> bool {
+        self.may_have_pending() && !self.has_holds() && !self.is_in_gap()
+    }
+
     /// The pending release is about to be sent. Returns whether an earlier request may already have
     /// freed the lock.
     pub(crate) fn release_sent(&mut self, pending: PendingRelease, now: Instant) -> bool {

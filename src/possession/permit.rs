@@ -104,7 +104,7 @@ impl Possession {
     }
 
     /// Whether a task has the permit.
-    pub(super) fn is_permit_taken(&self) -> bool {
+    pub(crate) fn is_permit_taken(&self) -> bool {
         self.permit_is_taken.load(Ordering::Acquire)
     }
 }

@@ -76,7 +76,7 @@ pub(super) async fn release_in_background(
             continue;
         };
         // The lease begins when Redis grants the lock, which may be yet to come.
-        let may_be_granted = !error.is_reply() && !possession.holds.lock().was_granted();
+        let may_be_granted = !error.is_reply() && !possession.holds.lock().had_a_hold();
         give_up = if may_be_granted { standstill_ends } else { lease_ends };
         // The next try goes behind this one, which may be under way.
         release.connection = call.connection.take();

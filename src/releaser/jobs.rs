@@ -101,10 +101,21 @@ async fn update(possession: &Arc<Possession>, router: &Router, handoffs: &Handof
         // No call has come back. Or callers still wait for a confirmation, and a release confirms them, too.
         holds.gap_needs_release() || heard && holds.leaves_confirms()
     };
-    if releases {
+    if releases || heard && is_left_unreleased(handoffs, possession).await {
         jobs.push(Job::Release(BackgroundRelease::of_possession(possession)));
     }
     jobs
+}
+
+/// Whether no call goes on with the release that waited for the end of a hand-off: for a round trip, one that is polled has
+/// the time to send it, and another one to take the lock before.
+async fn is_left_unreleased(handoffs: &Handoffs, possession: &Possession) -> bool {
+    let is_left = || possession.holds.lock().only_needs_release() && !possession.is_permit_taken();
+    if !is_left() {
+        return false;
+    }
+    clock::sleep(handoffs.round_trip().min(handoffs.config.command_timeout / 4)).await;
+    is_left()
 }
 
 /// Releases what Redis still counts for a possession that has released it before.

@@ -225,8 +225,8 @@ impl<W> Queues<W> {
     /// This client has freed the lock, and `receivers` clients have received the message, this one
     /// included. Its waiters hear from Redis; without waiters, the next caller has a reason to ask.
     pub(crate) fn record_release(&mut self, names: &Arc<Names>, receivers: Option<u32>) {
-        let hears_itself = u32::from(self.subscriptions.is_live(names.channel()));
-        let others = receivers.map(|receivers| receivers.saturating_sub(hears_itself));
+        let ourselves = u32::from(self.hears_itself(names));
+        let others = receivers.map(|receivers| receivers.saturating_sub(ourselves));
         if others.is_some_and(|others| others > 0) {
             self.make(names);
         }
@@ -307,9 +307,13 @@ impl<W> Queues<W> {
         entries.map(|(names, _)| names.clone()).collect()
     }
 
-    /// Whether a waiter of this client is in a queue that Redis keeps, too.
+    /// Whether a waiter of this client is in a queue that Redis keeps, too. Or one was there lately: a next one that
+    /// finds the subscription there is nothing that the drivers hear of.
     pub(crate) fn any_in_order(&self) -> bool {
-        self.by_lock.iter().any(|(names, queue)| names.is_in_order() && !queue.is_empty())
+        let is_used = |(names, queue): (&Arc<Names>, &WaitQueue<W>)| {
+            names.is_in_order() && (!queue.is_empty() || self.subscriptions.has(names))
+        };
+        self.by_lock.iter().any(is_used)
     }
 
     /// The client was closed: all waiters leave. Returns the locks in whose queues its entries are to be given up,

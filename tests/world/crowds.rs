@@ -274,6 +274,26 @@ fn a_call_that_comes_behind_short_leases_has_the_lock_for_its_own_lease() {
     }
 }
 
+/// Redis hears of the next holder when the lease of the one before has almost ended.
+#[test]
+fn a_call_that_waits_in_order_behind_a_short_lease_has_the_lock_for_its_own() {
+    let (away, short) = (ms(200), ms(1_000));
+    for left in [110, 150, 200, 300].map(ms) {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let lock = client.fair_lock(NAME);
+            let guard = machine.run(lock.lock_with_lease(short)).await.expect("the lock");
+            let next = machine.spawn(lock_for(Arc::new(client.fair_lock(NAME)), Some(short)));
+            sleep(guard.remaining().saturating_sub(left)).await;
+            machine.run(guard.unlock()).await.expect("its hold was there");
+            let guard = next.await.expect("no panic").expect("the lock");
+            sleep(short / 2).await;
+            assert!(!guard.is_lost(), "{left:?}: {:?}", guard.loss());
+            machine.run(guard.unlock()).await.expect("a release");
+        });
+    }
+}
+
 /// The client has handed off nothing yet, or thinks that Redis is nearer.
 #[test]
 fn an_unlock_is_answered_in_time_where_three_answers_take_longer_than_a_command_may() {

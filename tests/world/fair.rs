@@ -38,6 +38,66 @@ async fn x3_a_hand_off_of_a_lock_that_is_gone_is_lost_for_both_and_leaves_no_ent
     }
 }
 
+/// The subscription of the wait before is kept. The client refreshes the entry of the next one all the same.
+#[test]
+fn a_call_that_waits_soon_after_the_one_before_keeps_its_place() {
+    play(0, async |scene| {
+        let [near, busy, last] = [
+            scene.client(ms(2), LockClient::builder()).await,
+            scene.client(ms(2), LockClient::builder()).await,
+            scene.client(ms(2), LockClient::builder()).await,
+        ];
+        let takes = |(machine, client): &(Machine, LockClient), holds: Duration| {
+            let lock = client.fair_lock("sale");
+            machine.spawn(async move {
+                let guard = lock.lock().await.expect("the lock");
+                let had = Instant::now();
+                sleep(holds).await;
+                guard.unlock().await.expect("a release");
+                had
+            })
+        };
+        // The client looks after its entries in a third of ten seconds, while it has the lock.
+        let first = takes(&near, ms(3_250));
+        sleep(ms(10)).await;
+        let before = takes(&busy, ms(100));
+        first.await.expect("no panic");
+        let long = takes(&near, ms(13_000));
+        before.await.expect("no panic");
+        let second = takes(&busy, ms(1));
+        sleep(ms(20)).await;
+        let third = takes(&last, ms(1));
+        let [_, second, third] =
+            [long, second, third].map(async |call| call.await.expect("no panic"));
+        let (second, third) = tokio::join!(second, third);
+        assert!(second < third, "its place was lost");
+    });
+}
+
+/// Its calls without an order hand the lock on to each other.
+#[test]
+fn a_call_that_waits_in_order_has_its_turn_beside_calls_of_its_client_that_do_not() {
+    for away in [0, 2, 50].map(ms) {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            for _ in 0..4 {
+                let lock = client.lock("sale");
+                machine.spawn(async move {
+                    loop {
+                        let guard = lock.lock().await.expect("the lock");
+                        sleep(ms(1)).await;
+                        drop(guard);
+                    }
+                });
+            }
+            sleep(10 * away + ms(20)).await;
+            let lock = client.fair_lock("sale");
+            let call = machine.spawn(async move { drop(lock.lock().await.expect("the lock")) });
+            timeout(ms(1_000), call).await.expect("in time").expect("no panic");
+        });
+    }
+}
+
 /// A message that a client cannot read costs a turn the grace.
 #[tokio::test(start_paused = true)]
 async fn a_name_with_a_zero_byte_has_its_turns_as_soon_as_any_other() {

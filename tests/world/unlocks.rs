@@ -64,6 +64,35 @@ fn w11_an_unlock_that_is_polled_once_hands_the_lock_over_however_far_redis_is() 
     }
 }
 
+/// It waits for the answer about a hand-off before it, and nobody polls it any more.
+#[test]
+fn w11_an_unlock_that_is_polled_once_behind_a_hand_off_keeps_the_lock_from_nobody() {
+    for away in [2, 100].map(ms) {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let (beside, other) = scene.client(away, LockClient::builder()).await;
+            let guard = machine.run(client.fair_lock("turn").lock()).await.expect("the lock");
+            let next = client.fair_lock("turn");
+            let next = machine.spawn(async move { next.lock().await.expect("the lock") });
+            sleep(4 * away).await;
+            let waits = waiting_for(&beside, other.fair_lock("turn"));
+            sleep(4 * away).await;
+            let first = machine.spawn(guard.unlock());
+            let guard = next.await.expect("no panic");
+            // The request about the hand-off is under way.
+            sleep(away / 2).await;
+            let mut unlocking = task::spawn(guard.unlock().boxed());
+            assert!(unlocking.poll().is_pending(), "there was nothing to wait for");
+            let unlocked = Instant::now();
+            let (guard, had) = waits.await.expect("no panic");
+            assert!(had - unlocked <= 4 * away, "{away:?}: {:?}", had - unlocked);
+            first.await.expect("no panic").expect("its hold was there");
+            unlocking.await.expect("its hold was there");
+            beside.run(guard.unlock()).await.expect("a release");
+        });
+    }
+}
+
 /// The request about a hand-off is late by so much that its possession has ended. The next one has another owner.
 #[test]
 fn what_is_late_about_a_hand_off_changes_no_later_hold() {

@@ -37,6 +37,19 @@ impl<W> Queues<W> {
         is_live
     }
 
+    /// Whether this client would hear its own message on the lock's channel, and none of its calls waits for the same key
+    /// in another way: one that waits in order has its turn as other clients have theirs.
+    pub(in crate::wait) fn hears_itself(&self, names: &Names) -> bool {
+        let waits_for_it = |other: &Arc<Names>| {
+            other.key() == names.key()
+                && **other != *names
+                && self.by_lock.get(other).is_some_and(|queue| !queue.is_empty())
+        };
+        let channel = names.channel();
+        let locks = self.subscriptions.locks(channel);
+        self.subscriptions.is_live(channel) && !locks.iter().any(waits_for_it)
+    }
+
     fn wants(&mut self, channel: &str, names: &Arc<Names>) -> bool {
         let wanted = self.subscriptions.want(channel, names);
         self.cx.effects.drivers |= wanted == Wanted::New;

@@ -104,7 +104,7 @@ local function refused(foreign, now, is_first)
   if soonest then
     left = left < 0 and soonest or math.min(left, soonest)
   end
-  if mode == 'read' and (not soonest or died and redis.call('HLEN', key) > alive + 1) then
+  if mode == 'read' and (not soonest or died and redis.call('HLEN', key) > alive + (stands and 2 or 1)) then
     named = redis.call('HRANDFIELD', key, 64, 'WITHVALUES')
   end
   return {{left, holder}, foreign, now, named, is_first}

@@ -1,5 +1,7 @@
 //! Hears all that the servers of a world are asked, and what comes of it.
 
+use std::collections::HashSet;
+
 use redlatch::simulation::{ClusterNode, Server};
 
 use super::servers::Servers;
@@ -34,13 +36,15 @@ impl Monitor {
     pub(crate) fn hear(&self, server: &Server, bytes: &[u8]) {
         let mut state = lock(&self.0);
         let (mut rest, mut asking) = (bytes, false);
+        // All of them have been carried out by now.
+        let mut given_back = HashSet::new();
         while rest.starts_with(b"*")
             && let Some((words, length)) = command(rest)
         {
             rest = &rest[length..];
             let words = words.into_iter().map(|word| std::str::from_utf8(word).unwrap_or_default());
             let words: Vec<&str> = words.collect();
-            state.carried_out(server, &words, asking);
+            state.carried_out(server, &words, asking, &mut given_back);
             asking = words == ["ASKING"];
         }
     }
@@ -51,7 +55,13 @@ impl Monitor {
 }
 
 impl State {
-    fn carried_out(&mut self, server: &Server, words: &[&str], asking: bool) {
+    fn carried_out(
+        &mut self,
+        server: &Server,
+        words: &[&str],
+        asking: bool,
+        given_back: &mut HashSet<u16>,
+    ) {
         let ["EVALSHA", _, keys, rest @ ..] = words else { return };
         let Some((keys, args)) = keys.parse().ok().and_then(|keys| rest.split_at_checked(keys))
         else {
@@ -65,7 +75,10 @@ impl State {
             match place(server, slot) {
                 Place::Here => {}
                 // What is not there is elsewhere, unless it was given back just now.
-                Place::Leaving if hash.is_some() || !before.is_empty() => {}
+                Place::Leaving if hash.is_some() || given_back.contains(&key) => {}
+                Place::Leaving if !before.is_empty() => {
+                    given_back.insert(key);
+                }
                 Place::Coming if asking => {}
                 _ => return,
             }

@@ -73,6 +73,7 @@ impl HoldState {
 
     /// The lock is handed off: a caller may have yet to ask what became of the holds that were given back.
     pub(super) fn goes_on_after_returned(&mut self) {
+        self.forget_unawaited();
         let earlier = self.unconfirmed().len();
         // Whether it is awaited may change at any moment.
         let before = self.given_back.take();
@@ -97,7 +98,18 @@ impl HoldState {
         }
     }
 
-    fn unconfirmed(&self) -> &[Arc<Validity>] {
+    /// The last hand-off took the guard that was just being dropped for one whose call waits. Those that no request is
+    /// about are needed for nothing once no call waits for them.
+    fn forget_unawaited(&mut self) {
+        let unanswered = self.rare.as_ref().map_or(0, |rare| rare.unanswered);
+        let asked = self.asked.max(unanswered) as usize;
+        let Some(handed) = &mut self.handed else { return };
+        let awaited = handed.unconfirmed.iter().rposition(is_awaited).map_or(0, |last| last + 1);
+        let kept = awaited.max(asked).min(handed.unconfirmed.len());
+        drop(handed.unconfirmed.split_off(kept));
+    }
+
+    pub(super) fn unconfirmed(&self) -> &[Arc<Validity>] {
         self.handed.as_ref().map_or(&[], |handed| &handed.unconfirmed)
     }
 

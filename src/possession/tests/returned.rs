@@ -114,3 +114,19 @@ fn an_unanswered_release_says_nothing_of_a_hold_after_it_once_nobody_asks_for_th
     story.lose(FoundBy::NestedAcquire);
     assert!(after.is_gone());
 }
+
+/// A guard that is dropped is still there when it hands the lock off.
+#[test]
+fn holds_that_no_call_awaits_are_forgotten_while_redis_is_silent() {
+    let story = Story::new();
+    let (mut hold, mut validity) = story.grant(HOUR.into());
+    let mut kept = 0;
+    for turn in 0..100 {
+        story.give_back(hold);
+        let before = validity;
+        (hold, validity) = story.hand_off(NEXT + turn, HOUR.into()).expect("a hand-off");
+        drop(before);
+        kept = kept.max(story.holds().unconfirmed().len());
+    }
+    assert!(kept <= 2, "{kept}");
+}

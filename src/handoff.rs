@@ -17,7 +17,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::backoff::{Backoff, LONGEST_PAUSE};
 use crate::clock;
@@ -36,6 +36,10 @@ use crate::wait::{Waiter, Waiters};
 mod gather;
 mod releases;
 use gather::RoundTrip;
+pub(crate) use releases::gone_when_asked_again;
+
+/// The most undos that go on for longer than a lease: see [`Handoffs::standstills`].
+const MAX_STANDSTILLS: usize = 1_024;
 
 pub(crate) struct Handoffs {
     pub(crate) waiters: Arc<Waiters>,
@@ -46,6 +50,8 @@ pub(crate) struct Handoffs {
     answered: Arc<Notify>,
     pub(crate) config: Arc<Config>,
     pub(crate) released_names: ReleasedNames,
+    /// Places for the undos that go on because a server stands still. Closed when the client is dropped.
+    pub(crate) standstills: Semaphore,
     round_trip: RoundTrip,
 }
 
@@ -84,8 +90,17 @@ impl Handoffs {
         config: Arc<Config>,
     ) -> Self {
         let (waiters, events) = (losses.waiters.clone(), losses.events.clone());
-        let (released_names, round_trip) = Default::default();
-        Self { waiters, events, losses, possessions, answered, config, released_names, round_trip }
+        Self {
+            waiters,
+            events,
+            losses,
+            possessions,
+            answered,
+            config,
+            released_names: ReleasedNames::default(),
+            standstills: Semaphore::new(MAX_STANDSTILLS),
+            round_trip: RoundTrip::default(),
+        }
     }
 
     /// Hands off a lock whose last guard has just been given back. `None` if no waiter can take it, or if
@@ -292,10 +307,13 @@ impl Handoffs {
         // unsubscribes on another connection, maybe before this. A message to this client has its head ask once.
         let listens = !update.retains() && self.waiters.stays_subscribed(names);
         let entry = self.bring_entry(names, update.is_ahead());
+        // The new holder may have come to read, too.
+        let readers = possession.holds.lock().readers();
         let sent = clock::now();
         let Update { count, lease, tokens, .. } = update;
         let terms = Terms { count, lease, tokens };
-        let answer = call.update(names, &possession.id(), terms, listens, (entry, None)).await;
+        let answer =
+            call.update(names, &possession.id(), terms, listens, (entry, readers.as_deref())).await;
         self.note_release(possession, server, call.router);
         let answer = answer?;
         self.round_trip.ended(sent);
@@ -357,12 +375,6 @@ impl Handoffs {
             let _ = confirm.send(Err(Error::new(error.kind(), Outcome::Unknown, message)));
         }
     }
-}
-
-/// Redis had no hold when a request came for the second time, which it may have executed before.
-pub(crate) fn gone_when_asked_again() -> Error {
-    let message = "the lock was gone when it was asked for again";
-    Error::new(ErrorKind::Unavailable, Outcome::Unknown, message)
 }
 
 /// While this is there, the permit of a possession is taken for a hand-off.

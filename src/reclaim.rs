@@ -14,16 +14,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::backoff::Backoff;
 use crate::clock;
 use crate::error::ErrorKind;
 use crate::handoff::Handoffs;
-use crate::host::here;
+use crate::host::{HashMap, here};
 use crate::protocol::{Call, Names};
 use crate::releaser::release_again;
-use crate::transport::Router;
+use crate::transport::{Router, ServerEpoch};
 
 /// The most names of one server that the client's thread looks at together.
 const MAX_NAMES_UNDER_WAY: usize = 64;
@@ -39,6 +40,7 @@ const BETWEEN_CHANGES: Duration = Duration::from_millis(100);
 pub(crate) async fn reclaim_after_failovers(router: &Arc<Router>, handoffs: &Arc<Handoffs>) {
     let Some(mut changes) = router.server_changes() else { return std::future::pending().await };
     let mut reclaims = JoinSet::new();
+    let mut by_server: HashMap<ServerEpoch, Arc<Semaphore>> = HashMap::default();
     loop {
         tokio::select! {
             biased;
@@ -46,9 +48,14 @@ pub(crate) async fn reclaim_after_failovers(router: &Arc<Router>, handoffs: &Arc
             () = handoffs.released_names.moved_meanwhile.notified() => {}
         }
         let moved = handoffs.released_names.moved(|key| router.server_of(key), clock::now());
-        for names in moved.into_values() {
+        // Of the others none is under way.
+        by_server.retain(|_, places| Arc::strong_count(places) > 1);
+        for (server, names) in moved {
             // No server waits for another one, which may be silent.
-            reclaims.spawn(here(reclaim_at_server(names, router.clone(), handoffs.clone())));
+            let places = || Arc::new(Semaphore::new(MAX_NAMES_UNDER_WAY));
+            let places = by_server.entry(server).or_insert_with(places).clone();
+            let at_server = reclaim_at_server(names, places, router.clone(), handoffs.clone());
+            reclaims.spawn(here(at_server));
         }
         while reclaims.try_join_next().is_some() {}
         // While slots move, there is one change after the other.
@@ -57,13 +64,21 @@ pub(crate) async fn reclaim_after_failovers(router: &Arc<Router>, handoffs: &Arc
 }
 
 /// Looks at names for which one server is responsible.
-async fn reclaim_at_server(names: Vec<Arc<Names>>, router: Arc<Router>, handoffs: Arc<Handoffs>) {
+async fn reclaim_at_server(
+    names: Vec<Arc<Names>>,
+    places: Arc<Semaphore>,
+    router: Arc<Router>,
+    handoffs: Arc<Handoffs>,
+) {
     let mut reclaims = JoinSet::new();
     for names in names {
-        while reclaims.len() == MAX_NAMES_UNDER_WAY {
-            reclaims.join_next().await;
-        }
-        reclaims.spawn(here(reclaim_if_missed(names, router.clone(), handoffs.clone())));
+        let place = places.clone().acquire_owned().await;
+        let reclaim = reclaim_if_missed(names, router.clone(), handoffs.clone());
+        reclaims.spawn(here(async move {
+            reclaim.await;
+            drop(place);
+        }));
+        while reclaims.try_join_next().is_some() {}
     }
     while reclaims.join_next().await.is_some() {}
 }

@@ -8,9 +8,9 @@
 //! 1. **A call talks to Redis for a possession only through a [`PossessionSession`].** Its drop, at any
 //!    point, enqueues a pending release for the background. Nothing else has to remember to.
 //! 2. An undo goes behind what it undoes, on the same connection, while that connection lives.
-//! 3. The client repeats a pending release until its lease has ended; then Redis has no hold left. While nothing has
-//!    granted the lock and Redis is silent, the client repeats it for longer: the lease of a request that a server
-//!    executes after a standstill begins then.
+//! 3. The client repeats a pending release until its lease has ended; then Redis has no hold left. That of a
+//!    first hold, of which no answer came, the client repeats for longer while Redis is silent: a server may grant it
+//!    after a standstill, and the lease begins then.
 //! 4. To enqueue a release needs no runtime, never blocks and cannot panic.
 
 use std::sync::Arc;
@@ -67,11 +67,14 @@ pub(crate) struct BackgroundRelease {
     /// Commands of the caller may still be executed: nothing is released, handed off or acquired
     /// again before Redis has answered something behind them.
     unanswered: bool,
+    /// Redis may have yet to grant the first hold.
+    is_first: bool,
 }
 
 impl BackgroundRelease {
     fn new(possession: Arc<Possession>, permit: Option<Permit>, lease: Duration) -> Self {
-        Self { possession, permit, connection: None, lease, unanswered: false }
+        let (unanswered, is_first) = (false, false);
+        Self { possession, permit, connection: None, lease, unanswered, is_first }
     }
 
     /// What Redis has ends with the lease that the hold state knows.

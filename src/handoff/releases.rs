@@ -1,6 +1,7 @@
 //! A lock that is released to all clients instead of handed off.
 
 use crate::clock;
+use crate::error::{Error, ErrorKind, Outcome};
 use crate::possession::Possession;
 use crate::protocol::{Names, QueueEntry};
 use crate::transport::{Router, ServerEpoch};
@@ -43,4 +44,10 @@ impl Handoffs {
             self.released_names.moved_meanwhile.notify_one();
         }
     }
+}
+
+/// Redis had no hold when a request came for the second time, which it may have executed before.
+pub(crate) fn gone_when_asked_again() -> Error {
+    let message = "the lock was gone when it was asked for again";
+    Error::new(ErrorKind::Unavailable, Outcome::Unknown, message)
 }

@@ -50,6 +50,9 @@ pub(crate) async fn do_jobs(
             biased;
             job = jobs.recv(), if open => {
                 open = job.is_some();
+                if !open {
+                    handoffs.standstills.close();
+                }
                 job.into_iter().collect()
             }
             Some(grant) = grants.recv() => vec![Job::Granted(grant)],

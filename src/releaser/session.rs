@@ -89,6 +89,7 @@ impl Drop for PossessionSession<'_> {
         let timeout = self.releaser.handoffs.config.watchdog_timeout;
         let holds = self.possession.holds.lock();
         let pending = holds.may_have_pending() && holds.pending(clock::now(), timeout).is_some();
+        let is_first = pending && !holds.had_a_hold();
         drop(holds);
         if pending || self.unanswered {
             self.releaser.enqueue(Job::Release(BackgroundRelease {
@@ -97,6 +98,7 @@ impl Drop for PossessionSession<'_> {
                 connection: self.call.connection.take(),
                 lease: self.lease,
                 unanswered: self.unanswered,
+                is_first,
             }));
         }
     }

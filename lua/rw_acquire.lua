@@ -11,6 +11,7 @@
 -- KEYS[#KEYS]  its fencing token, as acquire has it; left out if ARGV[10] is 0
 -- ARGV[2]   how long the oldest waiter of the client has waited; empty for a call that takes
 --           no entry; and what else fair has
+-- ARGV[6]   the grace: a writer behind readers at which it has not looked asks again after that
 -- ARGV[10]  how many fencing tokens a writer draws; 1 for a reader that asks for the last one; 0 if
 --           the lock is not fenced or the hold is a nested one
 -- ARGV[11]  owner; that of a writer has `:write` at its end
@@ -104,8 +105,13 @@ local function refused(foreign, now, is_first)
   if soonest then
     left = left < 0 and soonest or math.min(left, soonest)
   end
-  if mode == 'read' and (not soonest or died and redis.call('HLEN', key) > alive + (stands and 2 or 1)) then
-    named = redis.call('HRANDFIELD', key, 64, 'WITHVALUES')
+  if mode == 'read' and redis.call('HLEN', key) > alive + (stands and 2 or 1) then
+    if not soonest or died then
+      named = redis.call('HRANDFIELD', key, 64, 'WITHVALUES')
+    else
+      -- Behind those that live may be dead ones, for which no message comes.
+      left = math.min(left, tonumber(ARGV[6]))
+    end
   end
   return {{left, holder}, foreign, now, named, is_first}
 end

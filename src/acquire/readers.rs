@@ -8,7 +8,7 @@ use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::handle::{Handle, Sides};
-use crate::lease::Lease;
+use crate::lease::{Lease, valid_until};
 use crate::possession::{AcquiredHold, Ask, FoundBy, HandleId, Held, Join, Part, Possession};
 use crate::protocol::QueueEntry;
 use crate::wait::{Ticket, Waiter};
@@ -234,7 +234,11 @@ impl Acquisition<'_, One<'_>> {
         if !writer.holds.lock().takes_readers(write.number, readers.id()) {
             return None;
         }
-        readers.holds.lock().stand_beside(&writer);
+        let mut holds = readers.holds.lock();
+        holds.stand_beside(&writer);
+        // Redis may keep the lock of the writer for it, whatever becomes of the call.
+        holds.may_be_kept_until(valid_until(clock::now(), self.requested));
+        drop(holds);
         Some(writer)
     }
 

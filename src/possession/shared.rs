@@ -108,7 +108,7 @@ impl HoldState {
         self.note_lease(lease);
         self.is_default &= lease == Lease::Watchdog;
         if self.shared.as_ref().is_some_and(|shared| shared.uneven) {
-            self.rare().kept_until = self.kept_until().max(Some(valid_until(now, requested)));
+            self.may_be_kept_until(valid_until(now, requested));
         }
     }
 
@@ -125,6 +125,11 @@ impl HoldState {
         if let Some(shared) = &mut self.shared {
             shared.writer = Some(writer.clone());
         }
+    }
+
+    /// Redis may keep the lock until then, for a request that it may never answer.
+    pub(crate) fn may_be_kept_until(&mut self, until: Instant) {
+        self.rare().kept_until = self.kept_until().max(Some(until));
     }
 
     /// The fencing token of the writer beside which these readers are let in.

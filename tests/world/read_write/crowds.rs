@@ -460,3 +460,36 @@ fn a_writer_behind_a_reader_among_two_hundred_that_have_died_hears_it_leave() {
         });
     }
 }
+
+/// The first looks find none that has died. When all others have left, no message comes.
+#[test]
+fn a_writer_behind_a_thousand_readers_and_one_that_has_died_looks_again() {
+    for seed in 0..8 {
+        play(seed, async |scene| {
+            let last = scene.client(ms(2), LockClient::builder()).await;
+            let reads = last.1.read_write_lock("config");
+            let reading = last.0.run(reads.read()).await.expect("to read");
+            let (machine, client) = scene.client(ms(2), LockClient::builder()).await;
+            let readers = Vec::from_iter((0..1_000).map(|reader| format!("reader:{reader}")));
+            let marker = |reader: &String| format!("{{config}}:{reader}:rwlock_timeout:1");
+            scene.ask::<()>(&["HSET", "config", "dead:1", "1"]);
+            for reader in &readers {
+                scene.ask::<()>(&["HSET", "config", reader, "1"]);
+                scene.ask::<()>(&["SET", &marker(reader), "1", "PX", "30000"]);
+            }
+            let writes = client.read_write_lock("config");
+            let waits = machine.spawn(async move { writes.write().await.expect("to write") });
+            sleep(ms(100)).await;
+            for reader in &readers {
+                scene.ask::<()>(&["HDEL", "config", reader]);
+                scene.ask::<()>(&["DEL", &marker(reader)]);
+            }
+            last.0.run(reading.unlock()).await.expect("a release");
+            let left = Instant::now();
+            let guard = waits.await.expect("no panic");
+            // The grace.
+            assert!(left.elapsed() <= ms(1_000) + 4 * ms(2), "{seed}: {:?}", left.elapsed());
+            machine.run(guard.unlock()).await.expect("a release");
+        });
+    }
+}

@@ -443,3 +443,58 @@ fn what_each_change_costs_in_round_trips() {
         });
     }
 }
+
+/// Redis has let the reader in beside the writer of its handle, and the call never hears of it.
+#[test]
+fn a_reader_that_gives_up_beside_its_writer_leaves_it_no_lease() {
+    let (away, short) = (ms(20), ms(400));
+    for (long, moment) in [None, Some(ms(5_000))]
+        .into_iter()
+        .flat_map(|long| moments(2 * away, 8).map(move |at| (long, at)))
+    {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let lock = client.read_write_lock("config");
+            let writing = machine.run(lock.write_with_lease(short)).await.expect("to write");
+            let reads = async {
+                match long {
+                    Some(lease) => lock.read_with_lease(lease).await.map(drop),
+                    None => lock.read().await.map(drop),
+                }
+            };
+            let _ = machine.run(timeout(moment, reads)).await;
+            sleep(6 * away).await;
+            assert!(!writing.is_lost(), "that is the point");
+            assert!(scene.pttl("config") <= 400, "{long:?} {moment:?}: {}", scene.pttl("config"));
+            machine.run(writing.unlock()).await.expect("a release");
+        });
+    }
+}
+
+/// Redis hears of the reader before it hears of the hand-off to its writer.
+#[test]
+fn a_writer_that_reads_at_once_has_its_own_lease_and_not_that_of_the_one_before() {
+    let away = ms(20);
+    for moment in moments(2 * away, 8) {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let before = client.read_write_lock("config");
+            let before = machine.run(before.write_with_lease(ms(5_000))).await.expect("to write");
+            let next = client.read_write_lock("config");
+            let both = machine.spawn(async move {
+                let writing = next.write_with_lease(ms(600)).await.expect("to write");
+                sleep(moment).await;
+                let reading = next.read_with_lease(ms(600)).await.expect("to read");
+                (writing, reading)
+            });
+            sleep(6 * away).await;
+            drop(before);
+            let (writing, reading) = both.await.expect("no panic");
+            sleep(4 * away).await;
+            assert!(!writing.is_lost() && !reading.is_lost());
+            assert!(scene.pttl("config") <= 600, "{moment:?}: {}", scene.pttl("config"));
+            machine.run(reading.unlock()).await.expect("a release");
+            machine.run(writing.unlock()).await.expect("a release");
+        });
+    }
+}

@@ -32,6 +32,7 @@ mod granted;
 mod jobs;
 mod send;
 mod session;
+mod standstill;
 mod unlock;
 pub(crate) use jobs::{do_jobs, release_again};
 pub(crate) use session::PossessionSession;

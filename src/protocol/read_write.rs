@@ -43,7 +43,7 @@ impl<'a> Call<'a> {
         beside: Option<&str>,
     ) -> Result<(Acquired, Instant, QueueNews), Error> {
         let mut answer = self.ask_read_write(names, owner, terms, entry, beside, &[]).await?;
-        // Those at which it has looked are gone, if the answer names others.
+        // If it has looked, and the answer names readers all the same, some were dead, and it has not seen all.
         loop {
             let mut readers = readers(&answer.value);
             // That one is alive.
@@ -125,7 +125,8 @@ impl<'a> Call<'a> {
     where
         'a: 'r,
     {
-        // A writer that has tokens drawn is handed off, and has had no reader.
+        // As a rule a writer that has tokens drawn has had no reader. If one came since the hand-off, this does not say so:
+        // the key of the token stands where its marker would.
         let beside = beside.filter(|_| tokens == 0);
         let marker = own_marker(names, beside.unwrap_or(owner));
         let keys = marker.into_iter().chain(token_key(names, tokens));
@@ -155,7 +156,7 @@ fn own_marker(names: &Names, owner: &str) -> Option<String> {
     (!writes(owner)).then(|| names.marker_key(owner, 1))
 }
 
-/// The readers because of which a writer was refused that has not looked at them yet.
+/// The readers because of which a writer was refused, at which it is to look.
 pub(super) fn readers(answer: &Value) -> Vec<Reader> {
     let Value::Array(parts) = answer else { return Vec::new() };
     let Some(Value::Array(named)) = parts.get(3) else { return Vec::new() };

@@ -1,9 +1,7 @@
-//! Releases in the background, until Redis has answered or the lease has ended.
+//! Releases in the background, until Redis has answered or the lease has ended: see [`Standstill`] for the exception.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use tokio::sync::{Semaphore, SemaphorePermit};
+use std::time::Instant;
 
 use crate::backoff::Backoff;
 use crate::clock;
@@ -11,39 +9,11 @@ use crate::error::Error;
 use crate::handoff::Handoffs;
 use crate::possession::Possession;
 use crate::protocol::Call;
-use crate::transport::Router;
+use crate::transport::{Connection, Router};
 
 use super::send::{Answered, send_release};
+use super::standstill::Standstill;
 use super::{BackgroundRelease, Job, hand_off_until_taken};
-
-/// For so long a server may stand still before it executes a request that it has received.
-const LONGEST_STANDSTILL: Duration = Duration::from_secs(600);
-
-/// A server that does not answer may stand still, and grant a first request when it goes on: then the lease begins.
-struct Standstill<'a> {
-    /// When the server has lost the request. `None` if there is none that it could grant.
-    ends: Option<Instant>,
-    is_silent: bool,
-    /// Of those that there are for undos whose lease has ended.
-    place: Option<SemaphorePermit<'a>>,
-    places: &'a Semaphore,
-}
-
-impl<'a> Standstill<'a> {
-    fn new(release: &BackgroundRelease, handoffs: &'a Handoffs, now: Instant) -> Self {
-        let ends = release.is_first.then_some(now + LONGEST_STANDSTILL);
-        Self { ends, is_silent: false, place: None, places: &handoffs.standstills }
-    }
-
-    /// Whether it may last on. Not if the client was dropped, or if there are too many undos.
-    fn may_last(&mut self, now: Instant) -> bool {
-        if self.place.is_none() {
-            self.place = self.places.try_acquire().ok();
-        }
-        let has_place = self.place.is_some() && !self.places.is_closed();
-        has_place && self.is_silent && self.ends.is_some_and(|ends| now < ends)
-    }
-}
 
 pub(super) async fn release_in_background(
     mut release: BackgroundRelease,
@@ -76,16 +46,7 @@ pub(super) async fn release_in_background(
             return jobs;
         }
         if now >= lease_ends && !standstill.may_last(now) {
-            if pending {
-                tracing::debug!(name = %possession.names.key(), owner = %possession.id(),
-                    "a release could not be confirmed within its lease");
-            }
-            let gap = possession.holds.lock().take_gap();
-            possession.announce_end(gap);
-            // Nothing goes behind the last try, which may be under way.
-            if let Some(connection) = release.connection.take() {
-                router.drop_connection(&connection);
-            }
+            give_up(possession, release.connection.take(), router, pending);
             return jobs;
         }
         let mut call = Call::new(router, now + config.command_timeout);
@@ -113,6 +74,24 @@ pub(super) async fn release_in_background(
         if permit.is_none() {
             permit = Some(possession.permit().await);
         }
+    }
+}
+
+/// Nothing goes behind the last try, which may be under way on that connection.
+fn give_up(
+    possession: &Possession,
+    connection: Option<Connection>,
+    router: &Router,
+    pending: bool,
+) {
+    if pending {
+        tracing::debug!(name = %possession.names.key(), owner = %possession.id(),
+            "a release could not be confirmed within its lease");
+    }
+    let gap = possession.holds.lock().take_gap();
+    possession.announce_end(gap);
+    if let Some(connection) = connection {
+        router.drop_connection(&connection);
     }
 }
 

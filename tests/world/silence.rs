@@ -230,6 +230,44 @@ fn s21_a_request_that_a_server_executes_when_it_goes_on_keeps_the_lock_from_nobo
     });
 }
 
+/// The undo pauses before its next try, long after its lease. It leaves the release to the call.
+#[test]
+fn s21_a_call_after_a_long_standstill_waits_for_no_pause_of_an_undo() {
+    play_with(MINUTE, async |way| {
+        let Scene { network, server, .. } = way.scene;
+        let lock = way.client.lock(NAME);
+        for after in moments(ms(5_000), 25) {
+            network.stop(*server);
+            unknown(lock.lock_with_lease(ms(1_000))).await;
+            sleep(ms(20_000) + after).await;
+            network.go_on(*server);
+            while way.client.lock("warm").try_lock_now().await.is_err() {}
+            let begun = Instant::now();
+            let guard = lock.lock_with_lease(ms(1_000)).await.expect("the lock");
+            // A try of the undo that began before may wait for the next dial: for half a second at most.
+            assert!(begun.elapsed() <= ms(500) + 4 * AWAY, "{after:?}: {:?}", begun.elapsed());
+            guard.unlock().await.expect("a release");
+        }
+    });
+}
+
+/// A standstill may last for ten minutes, and the client is gone.
+#[test]
+fn s21_the_thread_of_a_client_that_was_dropped_in_a_standstill_ends_with_the_lease() {
+    play(0, async |scene| {
+        let (machine, client) = scene.client(AWAY, LockClient::builder()).await;
+        scene.network.stop(scene.server);
+        let lock = client.lock(NAME);
+        let call = async { lock.lock_with_lease(ms(1_000)).await.map(drop) };
+        machine.run(call).await.expect_err("no answer");
+        drop((lock, client));
+        sleep(ms(15_000)).await;
+        let made = scene.network.connections_made();
+        sleep(ms(60_000)).await;
+        assert_eq!(scene.network.connections_made(), made, "it connects and connects");
+    });
+}
+
 /// The server is silent, and one deadline after the other passes.
 #[test]
 fn calls_whose_deadlines_pass_one_by_one_do_not_wake_each_other() {

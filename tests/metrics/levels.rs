@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fork::Fork;
 use redlatch::test_util::Redis;
+use redlatch::{LockClient, LockGuard};
 use rustix::process::{Pid, WaitOptions, waitpid};
 use tokio::time::{sleep, timeout};
 
@@ -97,13 +98,19 @@ async fn a_lock_that_came_with_a_message_is_held_as_its_kind() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_oldest_wait_is_the_time_of_the_one_that_came_first() {
+/// A client with a recorder, and the holder of a lock. That one is made before there is a recorder: clients of one
+/// recorder share a series unless a label tells them apart.
+async fn beside_a_holder() -> (Redis, LockGuard, Recorder, LockClient) {
     let redis = Redis::new();
-    // Made before there is a recorder: clients of one recorder share a series unless a label tells them apart.
     let holder = redis.client().lock("a").lock().await.unwrap();
     let recorder = Recorder::install();
     let client = redis.client();
+    (redis, holder, recorder, client)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_oldest_wait_is_the_time_of_the_one_that_came_first() {
+    let (_redis, holder, recorder, client) = beside_a_holder().await;
     let waits = tokio::spawn(async move { client.lock("a").lock().await.unwrap() });
     sleep(ms(10_000)).await;
     let Value::Gauge(oldest) = recorder.all()["redlatch_oldest_wait_seconds{}"] else {
@@ -117,10 +124,7 @@ async fn the_oldest_wait_is_the_time_of_the_one_that_came_first() {
 /// No other client would set it back.
 #[tokio::test(start_paused = true)]
 async fn the_oldest_wait_of_a_client_that_has_ended_is_none() {
-    let redis = Redis::new();
-    let _holder = redis.client().lock("a").lock().await.unwrap();
-    let recorder = Recorder::install();
-    let client = redis.client();
+    let (_redis, _holder, recorder, client) = beside_a_holder().await;
     timeout(ms(10_000), client.lock("a").lock()).await.expect_err("it is held");
     drop(client);
     sleep(LOOKED).await;
@@ -130,10 +134,7 @@ async fn the_oldest_wait_of_a_client_that_has_ended_is_none() {
 /// A thread that is not in the fork may have locked what the recorder locks.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_in_a_forked_child_records_nothing() {
-    let redis = Redis::new();
-    let _holder = redis.client().lock("a").lock().await.unwrap();
-    let recorder = Recorder::install();
-    let client = redis.client();
+    let (_redis, _holder, recorder, client) = beside_a_holder().await;
     let lock = client.lock("a");
     let mut waits = Box::pin(lock.lock());
     timeout(ms(2_000), &mut waits).await.expect_err("it is held");

@@ -247,3 +247,27 @@ fn a_server_that_is_made_in_a_runtime_ends_with_it_and_says_so() {
     drop(first);
     drop(runtime().block_on(async { redis.client() }));
 }
+
+/// A client on a thread of its own tries to come between, again and again.
+#[test]
+fn a_lock_that_is_given_away_has_one_owner_at_a_time() {
+    let redis = Redis::new();
+    redis.give("ends", "other:1");
+    let client = redis.client();
+    let takes = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let lock = client.lock("order");
+            while client.lock("ends").is_locked().await.unwrap_or(true) {
+                drop(lock.try_lock_now().await);
+            }
+        });
+    });
+    for _ in 0..3_000 {
+        redis.give("order", "other:1");
+        assert_eq!(Vec::from_iter(redis.holders("order")), [("other:1".to_owned(), 1)]);
+        redis.lose("order");
+    }
+    redis.lose("ends");
+    takes.join().unwrap();
+}

@@ -415,15 +415,26 @@ fn a_reader_behind_a_dead_writer_comes_when_the_lease_of_a_dead_reader_ends() {
     });
 }
 
+/// So many readers of machines that have died: their leases have ended, and the lock lasts.
+fn died(scene: &Scene, many: u32) {
+    for dead in 0..many {
+        scene.ask::<()>(&["HSET", "config", "mode", "read", &format!("dead:{dead}"), "1"]);
+    }
+}
+
+/// A reader on a machine of its own.
+async fn reader(scene: &Scene) -> (Machine, LockClient, ReadGuard) {
+    let (machine, client) = scene.client(ms(2), LockClient::builder()).await;
+    let reading = machine.run(client.read_write_lock("config").read()).await.expect("to read");
+    (machine, client, reading)
+}
+
 /// Many machines died at once while they read.
 #[test]
 fn a_writer_waits_for_none_of_two_hundred_readers_that_have_died() {
     play(0, async |scene| {
         let (machine, client) = scene.client(ms(2), LockClient::builder()).await;
-        scene.ask::<()>(&["HSET", "config", "mode", "read"]);
-        for dead in 0..200 {
-            scene.ask::<()>(&["HSET", "config", &format!("dead:{dead}"), "1"]);
-        }
+        died(scene, 200);
         scene.ask::<()>(&["PEXPIRE", "config", "3600000"]);
         let (lock, begun) = (client.read_write_lock("config"), Instant::now());
         let guard = machine.run(lock.write()).await.expect("nobody reads");
@@ -439,12 +450,8 @@ fn a_writer_waits_for_none_of_two_hundred_readers_that_have_died() {
 fn a_writer_behind_a_reader_among_two_hundred_that_have_died_hears_it_leave() {
     for seed in 0..8 {
         play(seed, async |scene| {
-            let reader = scene.client(ms(2), LockClient::builder()).await;
-            let reads = reader.1.read_write_lock("config");
-            let reading = reader.0.run(reads.read()).await.expect("to read");
-            for dead in 0..200 {
-                scene.ask::<()>(&["HSET", "config", &format!("dead:{dead}"), "1"]);
-            }
+            let (reader, _client, reading) = reader(scene).await;
+            died(scene, 200);
             let (machine, client) = scene.client(ms(2), LockClient::builder()).await;
             let writes = client.read_write_lock("config");
             let waits = machine.spawn(async move {
@@ -453,7 +460,7 @@ fn a_writer_behind_a_reader_among_two_hundred_that_have_died_hears_it_leave() {
             });
             sleep(20 * ms(2)).await;
             let left = Instant::now();
-            reader.0.run(reading.unlock()).await.expect("a release");
+            reader.run(reading.unlock()).await.expect("a release");
             let (guard, came) = waits.await.expect("a writer");
             assert!(came - left <= 3 * ms(2), "{:?}", came - left);
             machine.run(guard.unlock()).await.expect("a release");
@@ -466,13 +473,11 @@ fn a_writer_behind_a_reader_among_two_hundred_that_have_died_hears_it_leave() {
 fn a_writer_behind_a_thousand_readers_and_one_that_has_died_looks_again() {
     for seed in 0..8 {
         play(seed, async |scene| {
-            let last = scene.client(ms(2), LockClient::builder()).await;
-            let reads = last.1.read_write_lock("config");
-            let reading = last.0.run(reads.read()).await.expect("to read");
+            let (last, _client, reading) = reader(scene).await;
+            died(scene, 1);
             let (machine, client) = scene.client(ms(2), LockClient::builder()).await;
             let readers = Vec::from_iter((0..1_000).map(|reader| format!("reader:{reader}")));
             let marker = |reader: &String| format!("{{config}}:{reader}:rwlock_timeout:1");
-            scene.ask::<()>(&["HSET", "config", "dead:1", "1"]);
             for reader in &readers {
                 scene.ask::<()>(&["HSET", "config", reader, "1"]);
                 scene.ask::<()>(&["SET", &marker(reader), "1", "PX", "30000"]);
@@ -484,7 +489,7 @@ fn a_writer_behind_a_thousand_readers_and_one_that_has_died_looks_again() {
                 scene.ask::<()>(&["HDEL", "config", reader]);
                 scene.ask::<()>(&["DEL", &marker(reader)]);
             }
-            last.0.run(reading.unlock()).await.expect("a release");
+            last.run(reading.unlock()).await.expect("a release");
             let left = Instant::now();
             let guard = waits.await.expect("no panic");
             // The grace.

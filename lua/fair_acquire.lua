@@ -39,7 +39,8 @@
 -- The owner that has the lock already has sent this twice. By then the entry of the client may
 -- stand for another waiter, with a higher ticket: it stays.
 -- The entry goes before the lock comes: what is not permitted leaves no hold.
--- A message has the next client ask after the grace. Another one says if the lease ends before that.
+-- A message has the next client ask after the grace, if this client was notified. Another one says when the
+-- lease ends, if that is before the grace is over, or if there was no such message.
 -- Why atomic: between "it is my turn" and "it is mine" no other owner may come in, and
 -- between "it is not" and my entry no release may pass.
 
@@ -89,7 +90,7 @@ elseif is_of_another or redis.call('EXISTS', KEYS[1], KEYS[2], KEYS[3]) > 0 then
     enter(now, '')
   end
   oldest = oldest_foreign(now)
-  if oldest >= 0 and tonumber(lease) < grace then
+  if oldest >= 0 and (tonumber(lease) < grace or notified ~= client) then
     tell_end(lease)
   end
 end

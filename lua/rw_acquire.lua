@@ -181,8 +181,10 @@ if looks and (is_of_another or redis.call('EXISTS', key, KEYS[2], KEYS[3]) > 0) 
   if asks and oldest >= 0 then
     if wants == 'read' and not writer_waits(now) then
       give_turn(now)
-    elseif wants == 'read' or tonumber(lease) < grace then
+    elseif wants == 'read' then
       tell_end(math.min(tonumber(lease), grace))
+    elseif tonumber(lease) < grace or notified ~= client then
+      tell_end(lease)
     end
     if wants == 'read' then
       local came = oldest_writer(now, client, math.huge)

@@ -1,8 +1,9 @@
 -- rw_update: set the hold count and the lease of a reader or a writer that has a read-write lock.
 --
 -- KEYS[1]   the lock, as rw_acquire has it
--- KEYS[4]   the marker of the reader; for a writer its fencing token, as acquire has it, if it draws
---           some, or the marker of the reader of ARGV[15], or left out; and what else fair has
+-- KEYS[4]   the marker of the reader, or of the reader of ARGV[15]; left out if there is none
+-- KEYS[#KEYS]  the fencing token of a writer, as acquire has it; left out if ARGV[10] is 0; and what
+--           else fair has
 -- ARGV[7]   the channel of the lock
 -- ARGV[8]   how to publish on it; and what else fair has
 -- ARGV[10]  how many fencing tokens a writer draws; 0 for a reader
@@ -10,8 +11,7 @@
 -- ARGV[12]  hold count to reach: at least 1, and no more than the owner has
 -- ARGV[13]  lease in milliseconds, a whole number, at least 1
 -- ARGV[14]  how long the oldest waiter of the client has waited that wants to write
--- ARGV[15]  the reader of the same handle that may be beside a writer that draws no tokens; left out
---           if none has been
+-- ARGV[15]  the reader of the same handle that may be beside a writer; left out if none has been
 --
 -- Replies  an      array of two: as update has it, but that nothing is known of listeners;
 --                  and how long the oldest waiter of other clients has waited, in microseconds
@@ -59,7 +59,7 @@ elseif tonumber(held) > tonumber(count) then
 end
 local token, oldest = 0, -1
 if ARGV[10] ~= '0' then
-  local drawn, last = pcall(draw, KEYS[4], ARGV[10])
+  local drawn, last = pcall(draw, KEYS[#KEYS], ARGV[10])
   token = drawn and last or 0
 end
 pcall(function()

@@ -5,6 +5,7 @@
 //! 2. **Guards are lost before their release is sent**: their holders know it before another owner can get the lock.
 //! 3. **The wait misses no change.** A call changes the holds under their mutex, and wakes the wait after that, if `end`
 //!    is set. The wait sets `end` before it looks at the holds for the first time.
+//! 4. **The wait for one possession keeps no other waiting**: what a call is granted meanwhile is among the changed ones.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -51,8 +52,11 @@ impl Possession {
     async fn given_back(self: &Arc<Self>, all: &Possessions, each: &mut impl FnMut(&Arc<Self>)) {
         loop {
             let changed = all.changed.notified();
-            if self.holds.lock().has_holds() {
-                each(self);
+            let others = std::mem::take(&mut *all.changed_ones.lock());
+            for one in std::iter::once(self).chain(&others) {
+                if one.holds.lock().has_holds() {
+                    each(one);
+                }
             }
             let until = {
                 let (holds, now) = (self.holds.lock(), clock::now());
@@ -69,11 +73,17 @@ impl Possession {
         }
     }
 
-    /// Wakes the wait for the end of the client, if there is one: the holds or the permit have changed.
-    pub(super) fn changed(&self) {
+    /// Wakes the wait for the end of the client, if there is one: a call may have got a hold, and the permit is free.
+    pub(super) fn changed(self: &Arc<Self>) {
         if self.registry.end.load(Ordering::Relaxed) {
+            self.registry.changed_ones.lock().push(self.clone());
             self.registry.changed.notify_waiters();
         }
+    }
+
+    /// The same, where the holds have become fewer.
+    pub(super) fn has_lost_holds(&self) {
+        self.registry.changed.notify_waiters();
     }
 
     /// Sets its guards to lost, and returns whether one of them was valid. From here on its release is pending, which

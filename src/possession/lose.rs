@@ -72,7 +72,7 @@ impl Possession {
             (lost, confirms, gap)
         };
         lost.iter().for_each(|validity| validity.wake());
-        self.changed();
+        self.has_lost_holds();
         for confirm in confirms {
             let _ = confirm.send(Ok(false));
         }

@@ -31,6 +31,8 @@ pub(crate) struct Possessions {
     /// Whether a task waits until they have ended.
     pub(super) end: AtomicBool,
     pub(super) changed: Notify,
+    /// Those that have changed since that task looked at them.
+    pub(super) changed_ones: Mutex<Vec<Arc<Possession>>>,
 }
 
 struct Registered {
@@ -52,6 +54,7 @@ impl Default for Possessions {
             gaps: Gaps::default(),
             end: AtomicBool::new(false),
             changed: Notify::new(),
+            changed_ones: Mutex::default(),
         }
     }
 }

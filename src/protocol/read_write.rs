@@ -125,9 +125,6 @@ impl<'a> Call<'a> {
     where
         'a: 'r,
     {
-        // As a rule a writer that has tokens drawn has had no reader. If one came since the hand-off, this does not say so:
-        // the key of the token stands where its marker would.
-        let beside = beside.filter(|_| tokens == 0);
         let marker = own_marker(names, beside.unwrap_or(owner));
         let keys = marker.into_iter().chain(token_key(names, tokens));
         let entry = QueueEntry { tokens, ..entry };

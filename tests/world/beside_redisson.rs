@@ -161,6 +161,40 @@ fn the_second_in_the_queue_has_it_at_once_after_the_first_has_left() {
     });
 }
 
+/// Nothing is published when a lease ends by itself, and Redisson does not notify the first that it has its turn, nor the
+/// second of that.
+#[test]
+fn the_second_in_the_queue_hears_of_the_lease_of_a_first_that_follows_redisson() {
+    /// Longer than the grace, and shorter than the time until the second asks by itself.
+    const LEASE: Duration = ms(1_500);
+    each_pair(|wants, has| {
+        play(0, async |scene| {
+            let (near, first) = scene.client(AWAY, LockClient::builder()).await;
+            let (machine, second) = scene.client(AWAY, LockClient::builder()).await;
+            has.takes(scene);
+            let (fair, shared) = (first.fair_lock(NAME), first.read_write_lock(NAME));
+            let hangs = near.spawn(async move {
+                // A guard that is dropped may release the lock.
+                let _guard = match wants {
+                    Wants::Fair => Ok(fair.lock_with_lease(LEASE).await.expect("the lock")),
+                    _ => Err(shared.write_with_lease(LEASE).await.expect("to write")),
+                };
+                std::future::pending::<()>().await;
+            });
+            sleep(PARKS).await;
+            let waiter = machine.spawn(waits(&second, wants));
+            sleep(PARKS).await;
+            let begun = Instant::now();
+            has.gives_back(scene);
+            let (got, unlock) = waiter.await.expect("no panic");
+            let took = got - begun;
+            assert!(took >= LEASE && took <= LEASE + 2 * HEARS, "{wants:?}, {has:?}: {took:?}");
+            unlock.await;
+            hangs.abort();
+        });
+    });
+}
+
 /// Redisson knows no queue, and is there before a client that has its turn.
 #[test]
 fn a_waiter_whose_turn_redisson_has_taken_has_the_lock_at_once_after_that() {

@@ -1,6 +1,8 @@
 //! A client is shut down: its holders may finish, and then the others have its locks, not after a lease.
 
+use futures::FutureExt;
 use redlatch::Loss;
+use tokio_test::task;
 
 use crate::prelude::*;
 
@@ -122,6 +124,36 @@ fn a_call_that_is_granted_meanwhile_keeps_the_lock_from_nobody() {
             });
         }
     }
+}
+
+/// A call that is polled no more has its request under way for as long as it is there.
+#[test]
+fn one_that_waits_for_a_call_takes_back_what_another_one_is_granted_meanwhile() {
+    const OTHERS: [&str; 4] = ["a", "b", "c", "d"];
+    play(0, async |scene| {
+        let away = ms(100);
+        let (machine, client) = scene.client(away, LockClient::builder()).await;
+        drop(machine.run(client.lock(NAME).lock()).await.expect("the lock"));
+        let stuck = client.lock("stuck");
+        let mut stuck = task::spawn(machine.run(async move { stuck.lock().await.map(drop) }).boxed());
+        assert!(stuck.poll().is_pending());
+        let calls = OTHERS.map(|name| {
+            let lock = client.lock(name);
+            machine.spawn(async move { lock.lock().await.expect("its request was sent before") })
+        });
+        sleep(away / 2).await;
+        let begun = Instant::now();
+        let shutdown = machine.spawn(async move { client.shutdown(Duration::ZERO).await });
+        for guard in join_all(calls).await {
+            let guard = guard.expect("no panic");
+            guard.lost().await;
+            assert_eq!(guard.loss(), Some(Loss::Closed));
+        }
+        assert!(begun.elapsed() <= away, "{:?}: when they were granted", begun.elapsed());
+        let left = shutdown.await.expect("no panic");
+        assert!(left.released == OTHERS && left.unreleased == ["stuck"], "{left:?}");
+        drop(stuck);
+    });
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use redlatch::kind::ReadWriteKind;
 
 use super::*;
 
@@ -474,27 +475,44 @@ fn a_reader_that_gives_up_beside_its_writer_leaves_it_no_lease() {
 /// Redis hears of the reader before it hears of the hand-off to its writer.
 #[test]
 fn a_writer_that_reads_at_once_has_its_own_lease_and_not_that_of_the_one_before() {
-    let away = ms(20);
-    for moment in moments(2 * away, 8) {
-        play(0, async |scene| {
-            let (machine, client) = scene.client(away, LockClient::builder()).await;
-            let before = client.read_write_lock("config");
-            let before = machine.run(before.write_with_lease(ms(5_000))).await.expect("to write");
-            let next = client.read_write_lock("config");
-            let both = machine.spawn(async move {
-                let writing = next.write_with_lease(ms(600)).await.expect("to write");
-                sleep(moment).await;
-                let reading = next.read_with_lease(ms(600)).await.expect("to read");
-                (writing, reading)
-            });
-            sleep(6 * away).await;
-            drop(before);
-            let (writing, reading) = both.await.expect("no panic");
-            sleep(4 * away).await;
-            assert!(!writing.is_lost() && !reading.is_lost());
-            assert!(scene.pttl("config") <= 600, "{moment:?}: {}", scene.pttl("config"));
-            machine.run(reading.unlock()).await.expect("a release");
-            machine.run(writing.unlock()).await.expect("a release");
-        });
+    for moment in moments(NEXT_AWAY * 4, 8) {
+        reads_at_once(moment, |client| client.read_write_lock("config"));
+        reads_at_once(moment, |client| client.fenced_read_write_lock("config"));
     }
+}
+
+const NEXT_AWAY: Duration = ms(20);
+
+fn reads_at_once<K: ReadWriteKind>(moment: Duration, lock: fn(&LockClient) -> ReadWriteLock<K>) {
+    play(0, async |scene| {
+        let (machine, client) = scene.client(NEXT_AWAY, LockClient::builder()).await;
+        let writes = |lease| {
+            let lock = lock(&client);
+            machine.spawn(async move { lock.write_with_lease(lease).await.expect("to write") })
+        };
+        let holder = machine.run(lock(&client).write()).await.expect("to write");
+        let before = writes(ms(5_000));
+        sleep(6 * NEXT_AWAY).await;
+        let next = lock(&client);
+        let both = machine.spawn(async move {
+            let writing = next.write_with_lease(ms(600)).await.expect("to write");
+            sleep(moment).await;
+            let reading = next.read_with_lease(ms(600)).await.expect("to read");
+            (writing, reading)
+        });
+        sleep(6 * NEXT_AWAY).await;
+        machine.run(holder.unlock()).await.expect("a release");
+        let before = before.await.expect("no panic");
+        // So many that the request draws tokens, too, where the lock is fenced.
+        let crowd: Vec<_> = (0..70).map(|_| writes(ms(600))).collect();
+        sleep(6 * NEXT_AWAY).await;
+        drop(before);
+        let (writing, reading) = both.await.expect("no panic");
+        sleep(4 * NEXT_AWAY).await;
+        assert!(!writing.is_lost() && !reading.is_lost());
+        assert!(scene.pttl("config") <= 600, "{moment:?}: {}", scene.pttl("config"));
+        machine.run(reading.unlock()).await.expect("a release");
+        machine.run(writing.unlock()).await.expect("a release");
+        crowd.iter().for_each(JoinHandle::abort);
+    });
 }

@@ -177,8 +177,8 @@ impl LockClient {
     /// Asks Redis who holds the lock of that name, of whatever kind it is, and which clients wait for it in order; `None`
     /// if no client does either. For people in an incident: what it says may be over when it is here.
     ///
-    /// One round trip if there is nothing to say, else two; in the second one the server lists its clients, unless only
-    /// this client has the lock. That list takes the server some microseconds for each of its connections. It only reads,
+    /// One round trip if no client has it or waits for it in order, else two; in the second one the server lists its
+    /// clients, unless only this client has the lock. That list takes the server some microseconds for each of its connections. It only reads,
     /// by plain commands, so a user who may write nothing can ask: the guide to [deployment](crate::guide::deployment)
     /// lists the rights.
     ///
@@ -205,8 +205,10 @@ impl LockClient {
     ///
     /// A lock that is held all the time comes at least once, and may come twice while the server rearranges its keys or a
     /// slot of a cluster moves; one that is acquired or released meanwhile may come. The stream sends nothing before it is
-    /// polled. It asks for some 200 keys at a time, looks at 100 of them with one request or two, and has no more in memory.
-    /// It asks each server once for the list of its clients. Of a client that connects later, it knows only the owners.
+    /// polled. It asks for some 200 keys at a time, looks at 100 of them with two requests or three, and has no more in memory:
+    /// of a hash that is no lock it reads two names of fields. It asks each server once for the list of its clients. Of a
+    /// client that connects later, and of a lock whose slot moves just then, it knows only the owners. In a cluster it first
+    /// has the client's thread fetch a map of the slots.
     ///
     /// It measures how long its requests take on the server, and pauses for 99 times as long before the next ones, but for no
     /// longer than the [command timeout](LockClientBuilder::command_timeout): so it takes about a hundredth of the server's

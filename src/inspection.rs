@@ -276,8 +276,8 @@ impl From<Mode> for HoldMode {
 /// The locks whose names have a pattern, one page after the other.
 async fn next_page(
     engine: Arc<Engine>,
-    mut survey: Survey,
-) -> (Survey, Option<Result<Vec<Inspection>, Error>>) {
+    mut survey: Box<Survey>,
+) -> (Box<Survey>, Option<Result<Vec<Inspection>, Error>>) {
     let look = async {
         if engine.waiters.is_closed() {
             return Err(Error::closed());

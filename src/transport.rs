@@ -54,6 +54,7 @@ use connection::dial::Dialer;
 pub(crate) use connection::dial::Times;
 use failure::{bad_address, is_unknown_host};
 pub(crate) use node::{Node, Purpose};
+pub(crate) use reading::{Unread, unread};
 pub(crate) use rewrite::Rewrite;
 pub(crate) use subscriptions::{Channels, Subscribed, unconfirmed};
 pub(crate) use topology::ServerEpoch;

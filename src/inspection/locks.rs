@@ -16,7 +16,7 @@ use crate::protocol::Survey;
 use super::{Inspection, next_page};
 
 /// A page of locks, and the survey to go on with.
-type Page = (Survey, Option<Result<Vec<Inspection>, Error>>);
+type Page = (Box<Survey>, Option<Result<Vec<Inspection>, Error>>);
 
 /// The locks whose names have a pattern: [`LockClient::locks`](crate::LockClient::locks) says more.
 ///
@@ -44,7 +44,7 @@ pub struct Locks {
 
 enum State {
     Refused(Option<Error>),
-    Idle(Survey),
+    Idle(Box<Survey>),
     Asks(Pin<Box<dyn Future<Output = Page> + Send>>),
     Over,
 }
@@ -55,7 +55,7 @@ impl Locks {
             let message = "the pattern of the locks is empty; `*` is that of all locks";
             State::Refused(Some(Error::invalid(message)))
         } else {
-            State::Idle(Survey::new(&engine.config.name_prefix, pattern))
+            State::Idle(Survey::new(&engine.config.name_prefix, pattern).into())
         };
         Self { engine, ready: VecDeque::new(), state: state.into() }
     }

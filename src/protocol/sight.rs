@@ -23,11 +23,15 @@ const MAX_MARKERS: usize = 128;
 /// came, and the time at which its oldest waiter came that wants to write.
 const SAME_WAITER_MICROS: f64 = 1_000.0;
 
-/// How many commands the first look at one lock has.
-pub(super) const FIRST_LOOK_COMMANDS: usize = 3;
+/// How many commands say whether a hash may be a lock.
+pub(super) const HINT_COMMANDS: usize = 2;
 
-/// How many commands of the second look are about the queues of the lock and its token.
-const QUEUE_COMMANDS: usize = 4;
+/// How many commands the first look at one lock has. Each is about one key: while a slot of a cluster moves, a server
+/// answers one about several keys only if it has all of them.
+pub(super) const FIRST_LOOK_COMMANDS: usize = 6;
+
+/// How many commands of the second look are about the queues of the lock.
+const QUEUE_COMMANDS: usize = 3;
 
 /// What a look at one lock has shown.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -41,8 +45,8 @@ pub(crate) struct Sight {
     pub(crate) token: Option<FencingToken>,
     /// The clients in its queue, the oldest first.
     pub(crate) waiting: Vec<SeenWaiter>,
-    /// Whether there are keys beside the lock's own.
-    has_more: bool,
+    /// Whether clients wait in a queue.
+    has_queue: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -97,33 +101,57 @@ pub(super) fn command(words: &[&str]) -> Cmd {
     cmd
 }
 
+/// The commands that say whether a hash may be a lock, as many as [`HINT_COMMANDS`]: they ask for no value but that of
+/// `mode`, because those of a hash that is none can be large.
+pub(super) fn hint(names: &Names) -> [Cmd; HINT_COMMANDS] {
+    [command(&["HRANDFIELD", names.key(), "2"]), command(&["HGET", names.key(), "mode"])]
+}
+
+/// Whether a hash may be a lock, from the answers to [`hint`].
+pub(super) fn may_be_a_lock(answers: &[Value]) -> bool {
+    let [fields, mode] = answers else { return false };
+    let fields: Vec<String> = from_redis_value_ref(fields).unwrap_or_default();
+    let is_owner = |field: &String| SeenHolder::new(field, "1", None).is_some();
+    mode_of(mode).is_some() || fields.len() == 1 && fields.iter().all(is_owner)
+}
+
+fn mode_of(answer: &Value) -> Option<Mode> {
+    match from_redis_value_ref::<String>(answer).ok()?.as_str() {
+        "read" => Some(Mode::Read),
+        "write" => Some(Mode::Write),
+        _ => None,
+    }
+}
+
 /// The commands of the first look, as many as [`FIRST_LOOK_COMMANDS`].
 pub(super) fn first_look(names: &Names) -> Vec<Cmd> {
     let [queue, _] = names.queue_keys_of(false);
     let [rw_queue, _] = names.queue_keys_of(true);
     vec![
         command(&["HSCAN", names.key(), "0", "COUNT", &MAX_FIELDS.to_string()]),
+        command(&["HGET", names.key(), "mode"]),
         command(&["PTTL", names.key()]),
-        command(&["EXISTS", &names.token_key(), &queue, &rw_queue]),
+        command(&["EXISTS", &queue]),
+        command(&["EXISTS", &rw_queue]),
+        command(&["GET", &names.token_key()]),
     ]
 }
 
 /// What is beside the lock, from the answers of the first look. `None` for what is no lock.
 pub(super) fn first_sight(answers: &[Value]) -> Option<Sight> {
-    let [fields, ttl, more] = answers else { return None };
+    let [fields, mode, ttl, queue, rw_queue, token] = answers else { return None };
     let (cursor, fields): (String, Vec<(String, String)>) = from_redis_value_ref(fields).ok()?;
     let mut sight = Sight {
         remaining: lease(ttl).unwrap_or_default(),
         // A user who may not look there sees the lock alone.
-        has_more: number(more).is_some_and(|many| many > 0),
+        has_queue: [queue, rw_queue].into_iter().filter_map(number).any(|many| many > 0),
+        token: from_redis_value_ref(token).ok().and_then(FencingToken::of),
         ..Sight::default()
     };
     sight.mode = match fields.iter().find(|(field, _)| field == "mode") {
-        Some((_, mode)) if mode == "read" => Some(Mode::Read),
-        Some((_, mode)) if mode == "write" => Some(Mode::Write),
-        Some(_) => return None,
-        // There are more fields than Redis returns at once: only readers are as many.
-        None if cursor != "0" => Some(Mode::Read),
+        Some((_, mode)) => Some(mode_of(&Value::BulkString(mode.clone().into_bytes()))?),
+        // There are more fields than Redis returns at once: only those of readers are as many.
+        None if cursor != "0" => Some(mode_of(mode)?),
         None => None,
     };
     for (field, count) in &fields {
@@ -138,9 +166,9 @@ pub(super) fn first_sight(answers: &[Value]) -> Option<Sight> {
 }
 
 impl Sight {
-    /// Whether there are keys beside the lock's own.
-    pub(super) fn has_more(&self) -> bool {
-        self.has_more
+    /// Whether clients wait in a queue.
+    pub(super) fn has_queue(&self) -> bool {
+        self.has_queue
     }
 
     /// Whether one of its holders says when it began.
@@ -148,9 +176,9 @@ impl Sight {
         self.holders.iter().any(|holder| holder.since.is_some())
     }
 
-    /// Whether no client has it, and there is nothing else to look at.
+    /// Whether no client has it, and none waits in a queue.
     pub(super) fn is_nothing(&self) -> bool {
-        self.holders.is_empty() && !self.has_more
+        self.holders.is_empty() && !self.has_queue
     }
 
     /// The readers that have leases of their own, and how many markers each has, as far as they are looked at.
@@ -164,17 +192,15 @@ impl Sight {
         })
     }
 
-    /// The commands of the second look: about the token and the queues, if there are any, and about the leases of
-    /// readers.
+    /// The commands of the second look: about the queues, if there are any, and about the leases of readers.
     pub(super) fn second_look(&mut self, names: &Names) -> Vec<Cmd> {
         let mut commands = Vec::new();
-        if self.has_more {
+        if self.has_queue {
             let most = (MAX_WAITING_CLIENTS - 1).to_string();
             let ([queue, _], [rw_queue, rw_waiting]) =
                 (names.queue_keys_of(false), names.queue_keys_of(true));
             let fields = MAX_FIELDS.to_string();
             commands.extend([
-                command(&["GET", &names.token_key()]),
                 command(&["ZRANGE", &queue, "0", &most, "WITHSCORES"]),
                 command(&["ZRANGE", &rw_queue, "0", &most, "WITHSCORES"]),
                 command(&["HSCAN", &rw_waiting, "0", "MATCH", "writer:*", "COUNT", &fields]),
@@ -189,12 +215,10 @@ impl Sight {
 
     /// Adds what the answers of the second look say. Takes as many of them as there were commands.
     pub(super) fn add(&mut self, answers: &mut impl Iterator<Item = Value>) {
-        if self.has_more {
-            let [token, queue, rw_queue, writers] =
-                std::array::from_fn::<_, QUEUE_COMMANDS, _>(|_| {
-                    answers.next().unwrap_or(Value::Nil)
-                });
-            self.token = from_redis_value(token).ok().and_then(FencingToken::of);
+        if self.has_queue {
+            let [queue, rw_queue, writers] = std::array::from_fn::<_, QUEUE_COMMANDS, _>(|_| {
+                answers.next().unwrap_or(Value::Nil)
+            });
             self.wait(queue, |_, _| None);
             let writers = from_redis_value::<(String, Vec<(String, f64)>)>(writers).ok();
             self.wait(rw_queue, |client, came| {
@@ -250,19 +274,38 @@ pub(super) fn text(answer: RedisResult<Value>) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn look(cursor: &str, fields: &[(&str, &str)]) -> Option<Sight> {
+    fn look(cursor: &str, mode: Option<&str>, fields: &[(&str, &str)]) -> Option<Sight> {
         let text = |text: &str| Value::BulkString(text.into());
         let fields = fields.iter().flat_map(|(field, count)| [text(field), text(count)]);
         let found = Value::Array(vec![text(cursor), Value::Array(fields.collect())]);
-        first_sight(&[found, Value::Int(1_000), Value::Int(0)])
+        let mode = mode.map_or(Value::Nil, text);
+        let (ttl, none) = (Value::Int(1_000), Value::Int(0));
+        first_sight(&[found, mode, ttl, none.clone(), none, Value::Nil])
     }
 
     #[test]
-    fn more_owners_than_come_at_once_are_readers_though_the_mode_is_not_among_them() {
+    fn of_more_owners_than_come_at_once_the_mode_says_whether_they_are_readers() {
         let owners = [("client:1", "1"), ("client:2", "3")];
-        assert!(look("0", &owners).is_none(), "two owners of a plain lock");
-        let sight = look("7", &owners).expect("readers");
+        assert!(look("0", None, &owners).is_none(), "two owners of a plain lock");
+        let sight = look("7", Some("read"), &owners).expect("readers");
         assert_eq!((sight.mode, sight.holders.len()), (Some(Mode::Read), 2));
-        assert!(look("7", &[owners[0], ("a field", "1")]).is_none(), "it is no lock");
+        let fields = [owners[0], ("a field", "1")];
+        assert!(look("7", Some("read"), &fields).is_none(), "it is no lock");
+        for mode in [None, Some("a mode")] {
+            assert!(look("7", mode, &owners).is_none(), "the pages of a site, say");
+        }
+    }
+
+    #[test]
+    fn a_hash_may_be_a_lock_if_it_has_one_owner_or_a_mode() {
+        let hinted = |fields: &[&str], mode: Option<&str>| {
+            let text = |text: &&str| Value::BulkString((*text).into());
+            let mode = mode.as_ref().map_or(Value::Nil, text);
+            may_be_a_lock(&[Value::Array(fields.iter().map(text).collect()), mode])
+        };
+        assert!(hinted(&["client:1"], None) && hinted(&["client:1", "mode"], Some("write")));
+        let none = [(&["client:1", "client:2"][..], None), (&["name"], None), (&[], None)];
+        assert!(!none.iter().any(|(fields, mode)| hinted(fields, *mode)));
+        assert!(!hinted(&["client:1", "mode"], Some("dark")));
     }
 }

@@ -10,13 +10,16 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Pipeline, Value, from_redis_value};
 
-use super::sight::{FIRST_LOOK_COMMANDS, Sight, command, first_look, first_sight, text, time};
+use super::sight::{
+    FIRST_LOOK_COMMANDS, HINT_COMMANDS, Sight, command, first_look, first_sight, hint,
+    may_be_a_lock, text, time,
+};
 use super::{Call, Names};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::join::join_all;
 use crate::peer::{Peer, Peers};
-use crate::transport::{Node, Router};
+use crate::transport::{Node, Router, Unread, unread};
 
 /// A survey takes one part in this many of a server's time, as far as the server's clock shows it. The time to receive
 /// and to send comes on top of that.
@@ -29,10 +32,17 @@ const SCAN_COUNT: &str = "200";
 const LOCKS_PER_LOOK: usize = 100;
 
 /// Locks, what the list of the server's clients says if it was asked for, and the server's time in microseconds.
+#[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) locks: Vec<(Names, Sight)>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) now: Option<u64>,
+}
+
+impl Seen {
+    fn is_held(&self) -> bool {
+        self.locks.iter().any(|(_, sight)| !sight.holders.is_empty())
+    }
 }
 
 impl Call<'_> {
@@ -43,13 +53,13 @@ impl Call<'_> {
         names: Names,
         knows: impl Fn(&str) -> bool + Send + Sync,
     ) -> Result<Option<Seen>, Error> {
-        let first = self.read_all(&names, first_look(&names), 2).await?;
+        let first = self.read_all(&names, first_look(&names), 3).await?;
         let Some(mut sight) = first_sight(&first) else { return Err(not_a_lock(names.key())) };
         if sight.is_nothing() {
             return Ok(None);
         }
         let mut commands = vec![command(&["TIME"])];
-        let asks = sight.holders.iter().any(|holder| !knows(holder.client())) || sight.has_more();
+        let asks = sight.holders.iter().any(|holder| !knows(holder.client())) || sight.has_queue();
         commands.push(if asks { command(&["CLIENT", "LIST"]) } else { command(&["TIME"]) });
         commands.extend(sight.second_look(&names));
         let mut answers = self.read_all(&names, commands, 0).await?.into_iter();
@@ -100,6 +110,10 @@ pub(crate) struct Survey {
     at: Option<At>,
     /// The keys of the last answer at which it has yet to look.
     keys: VecDeque<String>,
+    /// Those that another server of the cluster has, or is about to have: a slot moves, or has just moved.
+    elsewhere: Vec<Names>,
+    /// What it has seen there.
+    ready: VecDeque<Seen>,
     /// For how long its last requests have kept the server busy.
     owes: Duration,
     /// When the next request may be sent.
@@ -128,6 +142,8 @@ impl Survey {
             servers: None,
             at: None,
             keys: VecDeque::new(),
+            elsewhere: Vec::new(),
+            ready: VecDeque::new(),
             owes: Duration::ZERO,
             not_before: None,
         }
@@ -136,6 +152,9 @@ impl Survey {
     /// The next locks; `None` at the end. After an error the survey goes on with the next server.
     pub(crate) async fn next(&mut self, router: &Router) -> Option<Result<Seen, Error>> {
         loop {
+            if let Some(seen) = self.ready.pop_front() {
+                return Some(Ok(seen));
+            }
             if let Some(at) = self.not_before.take() {
                 clock::sleep_until(at).await;
             }
@@ -146,6 +165,7 @@ impl Survey {
                     // At a server that does not answer there is nothing more to see.
                     (self.at, self.servers) = (None, Some(self.servers.take().unwrap_or_default()));
                     self.keys.clear();
+                    self.elsewhere.clear();
                     return Some(Err(error));
                 }
             };
@@ -166,6 +186,10 @@ impl Survey {
         if self.servers.is_none() {
             self.servers = Some(router.primaries(deadline).await?.into());
         }
+        if !self.elsewhere.is_empty() {
+            self.look_elsewhere(router, deadline).await?;
+            return Ok(Some(Seen::default()));
+        }
         while self.keys.is_empty() {
             if self.at.as_ref().is_none_or(|at| at.cursor.is_none()) {
                 let next = self.servers.as_mut().and_then(VecDeque::pop_front);
@@ -176,7 +200,7 @@ impl Survey {
             self.scan(router, deadline).await?;
             if self.keys.is_empty() {
                 // A pause comes before the next request.
-                return Ok(Some(Seen { locks: Vec::new(), peers: Arc::default(), now: None }));
+                return Ok(Some(Seen::default()));
             }
         }
         self.look(router, deadline).await.map(Some)
@@ -206,20 +230,24 @@ impl Survey {
             keys.filter_map(|key| Some(Names::new(&self.prefix, key.strip_prefix(&self.prefix)?)));
         // In a cluster no client can lock the others.
         let names: Vec<Names> = names.filter(|names| names.check(router).is_ok()).collect();
+        let hints = self.read(router, names.iter().flat_map(hint).collect(), deadline).await?;
+        let hints = hints.chunks(HINT_COMMANDS);
+        let hinted = self.answered(router, names, hints, &["`HRANDFIELD`", "`HGET`"])?;
+        let hinted = hinted.into_iter().filter(|(_, hints)| may_be_a_lock(hints));
+        let names: Vec<Names> = hinted.map(|(names, _)| names).collect();
+        if names.is_empty() {
+            return Ok(Seen::default());
+        }
         let first =
             self.read(router, names.iter().flat_map(first_look).collect(), deadline).await?;
-        for (nth, command) in ["`HSCAN`", "`PTTL`"].into_iter().enumerate() {
-            if let (Some(at), Some(error)) = (&self.at, all_refused(&first, nth)) {
-                return Err(router.read_refused(&at.node, command, error));
-            }
-        }
-        let sights = first.chunks(FIRST_LOOK_COMMANDS).map(first_sight);
+        let first = first.chunks(FIRST_LOOK_COMMANDS);
+        let seen = self.answered(router, names, first, &["`HSCAN`", "`HGET`", "`PTTL`"])?;
         let locks =
-            names.into_iter().zip(sights).filter_map(|(names, sight)| Some((names, sight?)));
-        // The others were released meanwhile, or have moved to another server of the cluster.
+            seen.into_iter().filter_map(|(names, answers)| Some((names, first_sight(answers)?)));
+        // The others were released meanwhile.
         let mut locks: Vec<_> = locks.filter(|(_, sight)| !sight.holders.is_empty()).collect();
         if locks.is_empty() {
-            return Ok(Seen { locks, peers: Arc::default(), now: None });
+            return Ok(Seen::default());
         }
         let known = self.at.as_ref().and_then(|at| at.peers.clone());
         let mut commands = vec![command(&["TIME"])];
@@ -240,6 +268,55 @@ impl Survey {
             at.peers = Some(peers.clone());
         }
         Ok(Seen { locks, peers, now })
+    }
+
+    /// Those of the names of which the server has answered the commands that it must answer, with the answers about each.
+    /// Leaves out what the user may not read, and what is no hash; what is at another server it looks at there.
+    fn answered<'a>(
+        &mut self,
+        router: &Router,
+        names: Vec<Names>,
+        answers: impl Iterator<Item = &'a [Value]>,
+        commands: &[&str],
+    ) -> Result<Vec<(Names, &'a [Value])>, Error> {
+        let mut answered = Vec::new();
+        for (names, answers) in names.into_iter().zip(answers) {
+            let refused = commands.iter().zip(answers).find_map(|(command, answer)| {
+                let error = matches!(answer, Value::ServerError(_)).then(|| answer.clone());
+                Some((command, error?.extract_error().err()?))
+            });
+            let Some((command, error)) = refused else {
+                answered.push((names, answers));
+                continue;
+            };
+            match unread(&error) {
+                Unread::Elsewhere => self.elsewhere.push(names),
+                Unread::Key => {}
+                Unread::All => {
+                    let Some(at) = &self.at else { continue };
+                    return Err(router.read_refused(&at.node, command, error));
+                }
+            }
+        }
+        Ok(answered)
+    }
+
+    /// Looks at each of the locks that are at another server, by way of the one that is responsible.
+    async fn look_elsewhere(&mut self, router: &Router, deadline: Instant) -> Result<(), Error> {
+        let names = std::mem::take(&mut self.elsewhere);
+        // Without the list of that server's clients: there can be many such locks.
+        let looks = names
+            .into_iter()
+            .map(|names| async move { Call::new(router, deadline).look_at(names, |_| true).await });
+        for seen in join_all(looks).await {
+            match seen {
+                Ok(seen) => self.ready.extend(seen.filter(Seen::is_held)),
+                Err(error) if error.kind() == ErrorKind::Unavailable => return Err(error),
+                // It is no lock any more, or the user may not read it.
+                Err(_) => {}
+            }
+        }
+        Ok(())
     }
 
     /// Sends commands to the server at which the survey is, and measures for how long they keep it busy.
@@ -279,18 +356,6 @@ fn not_a_lock(key: &str) -> Error {
          give the lock another name, or the client a `name_prefix`"
     );
     Error::new(ErrorKind::NotALock, Outcome::NotExecuted, message)
-}
-
-/// The refusal of that command of each first look, if none was answered: the refusal of one is about its key.
-fn all_refused(first: &[Value], nth: usize) -> Option<redis::RedisError> {
-    let refusals = first.chunks(FIRST_LOOK_COMMANDS).map(|answers| refusal(&answers[nth]));
-    refusals.collect::<Option<Vec<_>>>()?.pop()
-}
-
-/// The error if the user may not ask this.
-fn refusal(answer: &Value) -> Option<redis::RedisError> {
-    let error = matches!(answer, Value::ServerError(_)).then(|| answer.clone().extract_error());
-    error?.err().filter(|error| error.code() == Some("NOPERM"))
 }
 
 fn unexpected() -> Error {

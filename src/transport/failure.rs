@@ -140,6 +140,11 @@ const NOT_REDIS: &str = "what answers there is not Redis, or it asks for TLS (`r
 /// What Redis 7.2 and newer, and what earlier ones say of a command in a script.
 const NOT_IN_A_SCRIPT: [&str; 2] = ["no permissions to run the", "can't run this command"];
 
+/// Whether the user may not run the command, whatever its keys.
+pub(super) fn names_the_command(refusal: &RedisError) -> bool {
+    refusal.to_string().contains(NOT_IN_A_SCRIPT[0])
+}
+
 /// Redis names the command; but before 7.2 not that of a script.
 fn forbidden(text: &str) -> String {
     let command = text.split_once("the '").and_then(|(_, rest)| rest.split_once("' command"));

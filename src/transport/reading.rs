@@ -6,16 +6,40 @@ use std::time::Instant;
 use redis::{Pipeline, RedisError, Value};
 
 use super::error_class::{ErrorClass, classify};
-use super::failure::{dial_failed, refused, unavailable};
+use super::failure::{dial_failed, names_the_command, refused, unavailable};
 use super::supervisor::DialError;
 use super::{Connection, Node, Purpose, Router, address};
 use crate::clock;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
+
+/// What a server cannot answer that has refused a command about one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unread {
+    /// Another server of the cluster has the key, or is about to have it.
+    Elsewhere,
+    /// The command about this key: the user may not read it, or it is of another type.
+    Key,
+    /// The command.
+    All,
+}
+
+/// See [`Unread`].
+pub(crate) fn unread(error: &RedisError) -> Unread {
+    match classify(error) {
+        ErrorClass::Redirect => Unread::Elsewhere,
+        ErrorClass::Fatal(ErrorKind::NotALock) => Unread::Key,
+        ErrorClass::Fatal(_) if error.code() == Some("NOPERM") && !names_the_command(error) => {
+            Unread::Key
+        }
+        _ => Unread::All,
+    }
+}
 
 impl Router {
     /// The servers that have locks: the one, the primary, or those of the cluster that have slots. Waits for them by
-    /// the deadline if none is known yet.
+    /// the deadline if none is known yet. In a cluster by a map of now: an older one lacks a node that has slots since.
     pub(crate) async fn primaries(&self, deadline: Instant) -> Result<Vec<Arc<Node>>, Error> {
+        self.renew_map(deadline).await;
         loop {
             if self.node_of(None).is_some() {
                 return Ok(self.nodes());

@@ -186,6 +186,16 @@ impl Router {
         clock::timeout_at(deadline, known).await.is_ok()
     }
 
+    /// In a cluster, has the client's thread fetch a map of the slots, and waits for that: for half of the time that is
+    /// left, and then it goes by the one that is known.
+    pub(super) async fn renew_map(&self, deadline: Instant) {
+        let Topology::Cluster(cluster) = &self.topology else { return };
+        let mut changes = cluster.changes();
+        cluster.refresh();
+        let half = deadline.saturating_duration_since(clock::now()) / 2;
+        let _ = clock::timeout(half, changes.changed()).await;
+    }
+
     /// Has the client's thread look for the servers again.
     pub(super) fn refresh(&self) {
         match &self.topology {

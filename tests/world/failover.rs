@@ -2,6 +2,7 @@
 
 mod cluster;
 mod group;
+mod looks;
 pub(crate) mod nodes;
 mod released;
 

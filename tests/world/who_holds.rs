@@ -67,14 +67,17 @@ async fn all_locks_are_found_in_pages() {
 }
 
 #[test]
-fn a_look_at_a_lock_takes_one_round_trip_or_two_and_all_locks_three_for_the_first_page() {
+fn a_look_at_a_lock_takes_one_round_trip_or_two_and_all_locks_four_for_the_first_page() {
     let away = ms(40);
     play(0, async |scene| {
         let options = LockClient::builder;
         let (machine, holder) = scene.client(away, options()).await;
         let (other, watcher) = scene.client(away, options()).await;
         let guard = machine.run(holder.lock("held").lock()).await.expect("a lock");
-        for (name, round_trips) in [("free", 1), ("held", 2)] {
+        // Its token stays.
+        let fenced = machine.run(holder.fenced_lock("was fenced").lock()).await.expect("a lock");
+        machine.run(fenced.unlock()).await.expect("a release");
+        for (name, round_trips) in [("free", 1), ("was fenced", 1), ("held", 2)] {
             let begun = Instant::now();
             other.run(watcher.inspect(name)).await.expect("an answer");
             assert_eq!(begun.elapsed(), round_trips * away, "{name}");
@@ -82,7 +85,39 @@ fn a_look_at_a_lock_takes_one_round_trip_or_two_and_all_locks_three_for_the_firs
         let begun = Instant::now();
         let mut locks = watcher.locks("*");
         let first = other.run(locks.next()).await.expect("a lock");
-        assert_eq!((first.expect("a lock").name, begun.elapsed()), ("held".to_owned(), 3 * away));
+        assert_eq!((first.expect("a lock").name, begun.elapsed()), ("held".to_owned(), 4 * away));
         machine.run(guard.unlock()).await.expect("a release");
+    });
+}
+
+/// An application has large hashes beside the locks, and some of them look like locks of many readers.
+#[test]
+fn hashes_of_others_are_no_locks_and_their_values_stay_where_they_are() {
+    play(0, async |scene| {
+        let (machine, client) = scene.client(ms(2), LockClient::builder()).await;
+        let guard = machine.run(client.lock("lock").lock()).await.expect("a lock");
+        let config = client.read_write_lock("config");
+        let reading = machine.run(config.read()).await.expect("to read");
+        for site in 0..10 {
+            let name = format!("visits:{site}");
+            let pages: Vec<String> = (0..1_000).map(|page| format!("page:{page}")).collect();
+            let pages = pages.iter().flat_map(|page| [page, "1"]);
+            scene.ask::<u64>(&["HSET", &name].into_iter().chain(pages).collect::<Vec<_>>());
+        }
+        let error = machine.run(client.inspect("visits:3")).await.expect_err("no lock");
+        assert_eq!(error.kind(), ErrorKind::NotALock, "{error}");
+        let before = scene.calls("hscan");
+        let mut locks = client.locks("*");
+        let all = machine.run(async move {
+            let mut names = BTreeSet::new();
+            while let Some(lock) = locks.next().await {
+                names.insert(lock.expect("an answer").name);
+            }
+            names
+        });
+        assert_eq!(all.await, ["lock", "config"].map(str::to_owned).into());
+        assert_eq!(scene.calls("hscan") - before, 2, "for each lock");
+        machine.run(guard.unlock()).await.expect("a release");
+        machine.run(reading.unlock()).await.expect("a release");
     });
 }

@@ -52,7 +52,8 @@ async fn the_rights_of_the_guide_are_enough_to_look_and_for_nothing_else() {
     assert_eq!((&*fenced.holders[0].owner, place(&fenced.holders[0])), (guard.owner(), None));
     assert!(soon("a lock", client.locks("fenced").next()).await.unwrap().is_ok());
     // Without one that it needs it says so.
-    for (right, command) in [("+hscan", "hscan"), ("+scan", "scan")] {
+    for (right, command) in [("+hrandfield", "hrandfield"), ("+hscan", "hscan"), ("+scan", "scan")]
+    {
         let client = watcher(&server, right).await;
         let error = soon("a lock", client.locks("*").next()).await.unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Server, "{right}: {error}");
@@ -62,4 +63,24 @@ async fn the_rights_of_the_guide_are_enough_to_look_and_for_nothing_else() {
     reads.unlock().await.unwrap();
     fair.unlock().await.unwrap();
     release(soon("the lock", waiter).await.unwrap()).await;
+}
+
+/// Its client has no prefix, and most hashes of the database are those of others.
+#[tokio::test]
+async fn keys_that_a_user_may_not_read_are_left_out_of_all_locks() {
+    let server = Server::start();
+    for number in 0..400 {
+        server.ask::<u64>(&["HSET", &format!("other:{number}"), "field", "value"]);
+    }
+    for number in 0..3 {
+        server.hold_by_hand(&format!("lock:{number}"), "somebody:1", MINUTE);
+    }
+    server.ask::<()>(
+        &[&["ACL"], &*rule(&server).iter().map(|word| &**word).collect::<Vec<_>>()].concat(),
+    );
+    let url = format!("redis://watcher:secret@127.0.0.1:{}/", server.port());
+    let client =
+        soon("connecting", LockClient::builder().url(url).connect()).await.expect("a client");
+    assert!(all(&client, "*").await.keys().eq(["lock:0", "lock:1", "lock:2"]));
+    server.ask::<()>(&["FLUSHALL"]);
 }

@@ -24,7 +24,7 @@ use crate::lease::Lease;
 use crate::metrics::Waits;
 use crate::possession::{AcquiredHold, Held, Possession};
 use crate::spans;
-use crate::wait::{Reached, Stay, Ticket, WaitLimits, WakeReason};
+use crate::wait::{Reached, Ticket, WaitLimits, WakeReason};
 
 mod all;
 mod ask;
@@ -67,6 +67,9 @@ trait Question: Copy + Send + Sync {
     fn asks_for(&self) -> usize {
         0
     }
+
+    /// The call waits in that place.
+    fn note_place(&self, _: Ticket) {}
 
     /// Whether the caller reads or writes already, and asks to read: then it passes all that wait.
     fn recurs(&self) -> bool {
@@ -373,17 +376,6 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
                 self.engine.waiters.record_try(&handle.names, true, asked_at);
             }
         }
-    }
-
-    fn enqueue(&self, until: Option<Instant>) -> Enqueued<'a> {
-        let (engine, handle) = (self.engine, &self.question.handles()[0]);
-        let stay = Stay { since: self.begun, until };
-        let mut registration = engine.waiters.join(handle, self.lease, self.requested, stay);
-        registration.set_takes_hand_offs(self.question.takes_hand_offs());
-        if self.waits_again() {
-            registration.waits_since(self.begun);
-        }
-        Enqueued { registration, engine, of: 0 }
     }
 
     /// Asks Redis once, unless the wait ends first.

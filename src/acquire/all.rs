@@ -9,11 +9,12 @@
 //! 3. **A set that is never free as a whole is taken one by one.** After [`REFUSALS_BEFORE_ONE_BY_ONE`] refusals, and a
 //!    third of the command timeout, the call waits for each lock in turn, and holds those before it meanwhile. All
 //!    calls have one order of locks. The call waits for each lock no longer than that time again, then gives all back:
-//!    others may have taken them in another order.
+//!    others may have taken them in another order. In each queue it has the place of its age: behind a crowd that comes
+//!    again and again, a new place would not have its turn in that time.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::clock;
@@ -46,6 +47,8 @@ pub(super) struct All<'a> {
     refusals: &'a AtomicU32,
     /// Which lock the request is about that is under way, or that was not answered.
     asks_for: &'a AtomicUsize,
+    /// Its place among those that wait, in whichever queue; zero if it has not waited.
+    place: &'a AtomicU64,
 }
 
 /// Acquires one hold of each lock; `None` if the wait ends first.
@@ -69,20 +72,29 @@ async fn acquire_together(
     lease: Lease,
     wait: Wait,
 ) -> Result<Option<Vec<AcquiredHold>>, Error> {
-    let (refusals, asks_for) = (AtomicU32::new(0), AtomicUsize::new(0));
-    let (since, refusals, asks_for) = (clock::now(), &refusals, &asks_for);
-    let all = All { handles, since, refusals, asks_for };
+    let (refusals, asks_for, place) = (AtomicU32::new(0), AtomicUsize::new(0), AtomicU64::new(0));
+    let (since, refusals, asks_for, place) = (clock::now(), &refusals, &asks_for, &place);
+    let all = All { handles, since, refusals, asks_for, place };
     let mut acquisition = Acquisition::new(engine, all, lease, wait)?;
-    let mut had_a_part = false;
+    let (mut had_a_part, mut trouble) = (false, None);
     loop {
         let granted = acquisition.acquire().await.map_err(|error| behind(error, had_a_part))?;
         if granted.is_some() || !acquisition.goes_on() {
-            return Ok(granted);
+            // Redis has said nothing since it failed to answer: the locks need not be busy.
+            let trouble = trouble.filter(|_| refusals.load(Ordering::Relaxed) == 0);
+            return match (granted, trouble) {
+                (None, Some(error)) => Err(behind(error, had_a_part)),
+                (granted, _) => Ok(granted),
+            };
         }
+        trouble = None;
         let has_warned = acquisition.warn_at().is_some_and(|at| at <= clock::now());
         let granted = match acquisition.one_by_one().await {
             // A call that waits already waits an outage out, with empty hands.
-            Err(error) if waits_it_out(&error, wait) => Ok(None),
+            Err(error) if waits_it_out(&error, wait) => {
+                trouble = Some(error);
+                Ok(None)
+            }
             granted => granted,
         };
         if !matches!(granted, Ok(None)) {
@@ -93,7 +105,8 @@ async fn acquire_together(
             return Ok(Some(granted));
         }
         had_a_part = true;
-        acquisition.stage = Stage::Again { has_warned };
+        let place = place.load(Ordering::Relaxed);
+        acquisition.stage = Stage::Again { has_warned, place };
         acquisition.question.since = clock::now();
         refusals.store(0, Ordering::Relaxed);
     }
@@ -141,7 +154,7 @@ impl Acquisition<'_, All<'_>> {
 
     /// Takes the locks one after the other; `None` if one does not come in time.
     async fn one_by_one(&self) -> Result<Option<Vec<AcquiredHold>>, Error> {
-        let All { handles, asks_for, .. } = self.question;
+        let All { handles, asks_for, place, .. } = self.question;
         let many = u32::try_from(handles.len()).unwrap_or(u32::MAX);
         // The lease of the first one must not end before the last one comes. The watchdog renews none of them: a call
         // that is not polled meanwhile keeps them no longer.
@@ -153,7 +166,7 @@ impl Acquisition<'_, All<'_>> {
             let until = self.until().into_iter().fold(clock::now() + step, Instant::min);
             let one = One { handle, sides: None, recurs: false };
             let mut one = Acquisition::new(self.engine, one, lease, Wait::Until(until))?;
-            one.stage = Stage::Part;
+            one.stage = Stage::Part { place: place.load(Ordering::Relaxed) };
             let granted = Box::pin(one.acquire()).await;
             if granted.is_err() {
                 // The next request for all is about this one first: it holds none of the others in vain.
@@ -296,6 +309,10 @@ impl Question for All<'_> {
 
     fn asks_for(&self) -> usize {
         self.asks_for.load(Ordering::Relaxed)
+    }
+
+    fn note_place(&self, ticket: Ticket) {
+        self.place.store(ticket, Ordering::Relaxed);
     }
 
     fn takes_hand_offs(&self) -> bool {

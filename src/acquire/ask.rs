@@ -59,6 +59,8 @@ impl Question for One<'_> {
     fn has_acquired(acquisition: &Acquisition<'_, Self>, granted: &Held) {
         match acquisition.question.handle.kind.is_shared() {
             true => acquisition.let_readers_in(&granted.possession),
+            // The call has a part. Others of its handle would find the rest with their owners.
+            false if acquisition.is_part() => {}
             false => acquisition.engine.waiters.wake_to_nest(acquisition.question.handle),
         }
     }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::wait::{Reached, Registration, WaitLimits, WakeReason};
+use crate::wait::{Reached, Registration, Stay, WaitLimits, WakeReason};
 
 use super::{Acquisition, Question, Tried};
 
@@ -17,7 +17,21 @@ pub(super) struct Enqueued<'a> {
     pub(super) of: usize,
 }
 
-impl<Q: Question> Acquisition<'_, Q> {
+impl<'a, Q: Question> Acquisition<'a, Q> {
+    /// Has the call wait for the first of the locks.
+    pub(super) fn enqueue(&self, until: Option<Instant>) -> Enqueued<'a> {
+        let (engine, handle) = (self.engine, &self.question.handles()[0]);
+        let stay = Stay { since: self.begun, until };
+        let (lease, requested, place) = (self.lease, self.requested, self.stage.place());
+        let mut registration = engine.waiters.join(handle, lease, requested, stay, place);
+        self.question.note_place(registration.ticket());
+        registration.set_takes_hand_offs(self.question.takes_hand_offs());
+        if self.waits_again() {
+            registration.waits_since(self.begun);
+        }
+        Enqueued { registration, engine, of: 0 }
+    }
+
     /// Has the call wait for that lock, unless it does: when Redis was asked for all, another owner had it, or the
     /// request for it was not answered. Nothing is held meanwhile.
     pub(super) fn wait_for(&self, of: usize, reached: Reached, waiting: &mut Enqueued<'_>) {

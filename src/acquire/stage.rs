@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::clock;
 use crate::error::Error;
-use crate::wait::WaitLimits;
+use crate::wait::{Ticket, WaitLimits};
 
 use super::{Acquisition, Question, Wait};
 
@@ -13,10 +13,21 @@ use super::{Acquisition, Question, Wait};
 pub(super) enum Stage {
     /// All of it.
     Whole,
-    /// Another one: the call waits already, since it began.
-    Again { has_warned: bool },
-    /// For one of several locks, with those before it in the hand. The call counts, and warns, for itself.
-    Part,
+    /// Another one: the call waits already, since it began, and keeps its place.
+    Again { has_warned: bool, place: Ticket },
+    /// For one of several locks, with those before it in the hand. The call counts, and warns, for itself. The place is
+    /// its own.
+    Part { place: Ticket },
+}
+
+impl Stage {
+    /// The place that the call has already among those that wait.
+    pub(super) fn place(self) -> Option<Ticket> {
+        match self {
+            Self::Whole => None,
+            Self::Again { place, .. } | Self::Part { place } => Some(place),
+        }
+    }
 }
 
 impl<Q: Question> Acquisition<'_, Q> {
@@ -35,7 +46,7 @@ impl<Q: Question> Acquisition<'_, Q> {
 
     /// The call ends, and has waited.
     pub(super) fn has_waited(&self) {
-        if self.stage != Stage::Part {
+        if !self.is_part() {
             let time = clock::now().saturating_duration_since(self.begun);
             self.engine.events.counters.has_waited(time);
         }
@@ -43,6 +54,11 @@ impl<Q: Question> Acquisition<'_, Q> {
 
     pub(super) fn until(&self) -> Option<Instant> {
         if let Wait::Until(until) = self.wait { Some(until) } else { None }
+    }
+
+    /// Whether another call goes on if this one has what it waits for.
+    pub(super) fn is_part(&self) -> bool {
+        matches!(self.stage, Stage::Part { .. })
     }
 
     pub(super) fn waits_again(&self) -> bool {
@@ -57,7 +73,7 @@ impl<Q: Question> Acquisition<'_, Q> {
     pub(super) fn limits(&self) -> WaitLimits {
         let (config, until) = (&self.engine.config, self.until());
         let outage = until.is_none().then_some(config.outage_limit);
-        let warns = matches!(self.stage, Stage::Whole | Stage::Again { has_warned: false });
+        let warns = matches!(self.stage, Stage::Whole | Stage::Again { has_warned: false, .. });
         let warn_at = self.warn_at().filter(|_| warns);
         WaitLimits { until, request: config.command_timeout, outage, warn_at }
     }

@@ -29,9 +29,9 @@ use crate::spans;
 ///
 /// The order in which the names are given does not matter, and a name that is given twice counts once. A call
 /// holds nothing while it waits: Redis grants all locks by one script, or none, and the call waits for the one that was
-/// busy, in the place that its age gives it among those who wait for that one in this client. So callers with
-/// overlapping names never wait for each other in a circle, whatever locks of other names they hold besides. (A task that
-/// holds one of these names by another handle waits for itself.) Its guard has no token: fence single locks.
+/// busy, in the place that its age gives it among those who wait for that one in this client. So calls with
+/// overlapping names never wait for each other in a circle. A caller that holds other locks meanwhile can be in one: take
+/// all that the work needs with one call. (A task that holds one of these names by another handle waits for itself.) Its guard has no token: fence single locks.
 ///
 /// A set of which some lock is always held would never be free as a whole. So after 16 refusals, and after a third of the
 /// [command timeout](crate::LockClientBuilder::command_timeout), a call takes its locks one by one, in an order that is the same
@@ -39,13 +39,14 @@ use crate::spans;
 /// that is less; then it gives all back, and begins again.
 ///
 /// In a [cluster](crate::LockClientBuilder::cluster) the names may be in different slots. Then Redis is asked once for
-/// each slot, one after the other, and others may see a part of the locks held for the time that this takes.
+/// each slot, one after the other, and others may see a part of the locks held for the time that this takes. So it is with more
+/// than 64 names.
 ///
 /// # Costs
 ///
 /// One round trip to acquire all, if they are free, and one to give them back; in a cluster one for each slot to acquire them.
 /// More than 64 names of a slot take one more for each 64. A call that waits costs what a
-/// [`Lock`](crate::Lock#what-a-call-does) costs, and one round trip and a SUBSCRIBE more for each lock that another owner has in turn. Waiters of this
+/// [`Lock`](crate::Lock#what-a-call-does) costs, and two round trips and a SUBSCRIBE more for each lock that another owner has in turn. Waiters of this
 /// client never have a lock handed off to a multi lock of several names: it is released first.
 ///
 /// # Examples
@@ -132,7 +133,8 @@ impl MultiLock {
     }
 
     /// Acquires all locks if that is possible within `wait`; `None` if one of them stayed busy, and then it holds none.
-    /// Zero means exactly one try, [`Duration::MAX`] for ever. It costs what [`lock`](Self::lock) costs.
+    /// Zero means exactly one try, [`Duration::MAX`] for as long as
+    /// [`lock`](Self::lock) waits. It costs what [`lock`](Self::lock) costs.
     ///
     /// # Errors
     ///

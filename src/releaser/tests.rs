@@ -62,7 +62,7 @@ const GRACE: Duration = Duration::from_secs(3600);
 /// A waiter that Redis has refused, and that is parked.
 fn parks<'a>(handoffs: &'a Handoffs, handle: &Arc<Handle>) -> Registration<'a> {
     let stay = Stay { since: clock::now(), until: None };
-    let registration = handoffs.waiters.join(handle, Lease::Watchdog, GRACE, stay);
+    let registration = handoffs.waiters.join(handle, Lease::Watchdog, GRACE, stay, None);
     let limits = WaitLimits { until: None, request: GRACE, outage: None, warn_at: None };
     if registration.asks_at_once(&limits).is_some() {
         registration.record_refusal(Some(GRACE), "other".into());

@@ -97,20 +97,13 @@ impl<W> Queues<W> {
         self.by_lock.insert(names.clone(), WaitQueue::new(order, first_request, now));
     }
 
-    /// Adds a waiter behind all others.
-    pub(crate) fn join(
-        &mut self,
-        names: &Arc<Names>,
-        waiter: Option<Arc<W>>,
-        stay: Stay,
-    ) -> Ticket {
+    /// The place behind all others.
+    pub(crate) fn next_ticket(&mut self) -> Ticket {
         self.last_ticket += 1;
-        let ticket = self.last_ticket;
-        self.join_with(ticket, names, waiter, stay);
-        ticket
+        self.last_ticket
     }
 
-    /// Adds a waiter that has its ticket already: behind those that came before it.
+    /// Adds a waiter in that place: behind those that came before it.
     pub(crate) fn join_with(
         &mut self,
         ticket: Ticket,

@@ -100,13 +100,14 @@ pub(crate) struct Registration<'a> {
 
 impl Waiters {
     /// Waits in the queue of a lock until the registration is dropped. The call began at `since`, and asks for
-    /// `lease`, which is `requested` in whole milliseconds.
+    /// `lease`, which is `requested` in whole milliseconds. It may have a `place` from before.
     pub(crate) fn join(
         &self,
         handle: &Arc<Handle>,
         lease: Lease,
         requested: Duration,
         Stay { since, until }: Stay,
+        place: Option<Ticket>,
     ) -> Registration<'_> {
         let handle = handle.clone();
         handle.waiting.fetch_add(1, Ordering::Relaxed);
@@ -123,7 +124,7 @@ impl Waiters {
             takes_hand_offs: true,
             is_forgotten: AtomicBool::new(false),
         };
-        registration.join(until, registration.joined);
+        registration.join(until, place, registration.joined);
         registration
     }
 }
@@ -170,16 +171,16 @@ impl Registration<'_> {
 
     /// Waits in the queue again, behind all others, after it left with a lock that was lost before it could run.
     pub(crate) fn join_again(&mut self, until: Option<Instant>) {
-        self.waiter = OnceLock::new();
-        self.has_parked = AtomicBool::new(false);
-        self.join(until, clock::now());
+        (self.waiter, self.has_parked) = (OnceLock::new(), AtomicBool::new(false));
+        self.join(until, None, clock::now());
     }
 
-    fn join(&mut self, until: Option<Instant>, now: Instant) {
+    fn join(&mut self, until: Option<Instant>, place: Option<Ticket>, now: Instant) {
         let stay = Stay { since: self.since, until };
         let waiter = self.names().is_read_write().then(|| self.waiter().clone());
         let join = |queues: &mut Queues<Waiter>| {
-            let ticket = queues.join(self.names(), waiter, stay);
+            let ticket = place.unwrap_or_else(|| queues.next_ticket());
+            queues.join_with(ticket, self.names(), waiter, stay);
             if queues.is_first_writer_behind(self.names(), ticket) {
                 queues.change(self.names(), |queue, cx| queue.record_first_writer(cx));
             }
@@ -220,8 +221,7 @@ impl Registration<'_> {
         to.waiting.fetch_add(1, Ordering::Relaxed);
         self.handle.waiting.fetch_sub(1, Ordering::Relaxed);
         self.handle = to.clone();
-        self.waiter = OnceLock::new();
-        self.has_parked = AtomicBool::new(false);
+        (self.waiter, self.has_parked) = (OnceLock::new(), AtomicBool::new(false));
     }
 
     /// Whether the waiter is to ask Redis before anything else: until when, and its ticket.

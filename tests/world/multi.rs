@@ -279,6 +279,39 @@ fn what_was_taken_one_by_one_is_given_back_to_who_waits_for_it_in_another_order(
     });
 }
 
+/// Each lock has a crowd in the client of the call, which comes again and again. The lock is handed off inside the client,
+/// so that the two are never free at once, and who stands behind all of them has its turn later than a call waits for one.
+#[test]
+fn a_set_beside_crowds_of_its_own_client_has_its_turn_by_its_age() {
+    const CROWD: usize = 30;
+    let holds_it = ms(50);
+    for away in [ms(0), ms(2), ms(20)] {
+        play(11, async |scene| {
+            let (_machine, ours) = client(scene, away).await;
+            let mut crowds = tokio::task::JoinSet::new();
+            for number in 0..2 * CROWD {
+                let lock = ours.lock(["a", "b"][number % 2]);
+                crowds.spawn(async move {
+                    loop {
+                        let _guard = lock.lock().await.unwrap();
+                        sleep(holds_it).await;
+                    }
+                });
+            }
+            sleep(ms(500)).await;
+            let begun = Instant::now();
+            let both = ours.multi_lock(["a", "b"]);
+            let guard = timeout(MINUTE, both.lock()).await.expect("in its turn").unwrap();
+            // A round of each crowd, the time with empty hands, and one hold of each.
+            let round = holds_it * u32::try_from(CROWD).expect("few") + away * 4;
+            let took = begun.elapsed();
+            assert!(took <= 2 * round + ms(1_000) + 4 * holds_it, "{away:?}: {took:?}");
+            guard.unlock().await.unwrap();
+            crowds.shutdown().await;
+        });
+    }
+}
+
 /// It has one lock of two when the server stands still for three times as long as an answer may take.
 #[test]
 fn a_call_that_takes_locks_one_by_one_waits_an_outage_out() {
@@ -295,6 +328,33 @@ fn a_call_that_takes_locks_one_by_one_waits_an_outage_out() {
             let stats = ours.stats();
             assert!(stats.waited == 1 && stats.wait_time <= begun.elapsed(), "{stats:?}");
             guard.expect("all").unlock().await.unwrap();
+        });
+    }
+}
+
+/// The server stands still when the call has one lock and asks for the other, and its wait ends before it has an answer.
+#[test]
+fn a_try_that_takes_locks_one_by_one_says_that_redis_is_silent_at_its_end() {
+    for wait in [ms(2_500), ms(3_000), ms(4_000)] {
+        play(12, async |scene| {
+            let (_machine, ours) = client(scene, ms(2)).await;
+            scene.ask::<u64>(&["HSET", "b", "other:1", "1"]);
+            let all = ours.multi_lock(["a", "b"]);
+            let waiting = tokio::spawn(async move { all.try_lock(wait, Lease::Watchdog).await });
+            let mut asks = 0;
+            while scene.holds("a").is_empty() {
+                assert!(!waiting.is_finished());
+                asks += 1;
+                if asks % 60 == 0 {
+                    toggle(scene, "b");
+                }
+                sleep(ms(1)).await;
+            }
+            scene.network.stop(scene.server);
+            let result = waiting.await.unwrap();
+            scene.network.go_on(scene.server);
+            let error = result.map(|got| got.is_some()).expect_err("it could not tell");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{wait:?}: {error}");
         });
     }
 }

@@ -25,6 +25,18 @@ impl<W> Queues<W> {
     pub(crate) fn is_empty(&self) -> bool {
         self.waiters().next().is_none()
     }
+
+    /// Adds a waiter behind all others.
+    pub(crate) fn join(
+        &mut self,
+        names: &Arc<Names>,
+        waiter: Option<Arc<W>>,
+        stay: Stay,
+    ) -> Ticket {
+        let ticket = self.next_ticket();
+        self.join_with(ticket, names, waiter, stay);
+        ticket
+    }
 }
 
 use story::{ON, SECOND, Story, are};

@@ -108,7 +108,7 @@ async fn call(stage: Arc<Stage>, me: usize) {
     let names = Arc::new(Names::new("", LOCKS[lock]));
     let handle = Arc::new(Handle::new(Kind::Reentrant, names.clone(), &Possessions::default()));
     let stay = Stay { since: clock::now(), until: None };
-    let registration = waiters.join(&handle, Lease::Watchdog, HOUR, stay);
+    let registration = waiters.join(&handle, Lease::Watchdog, HOUR, stay, None);
     let _fault = scene.keeps_wake_ups.then(|| KeepsWakeUps(waiters, &names, registration.ticket()));
     loop {
         let limits = WaitLimits { until: None, request: HOUR, outage: None, warn_at: None };

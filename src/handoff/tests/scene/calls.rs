@@ -11,7 +11,7 @@ impl Stage {
     pub(super) async fn lock(&self, me: usize, lease: Lease) -> Guard<'_> {
         let handle = &self.handles[me];
         let stay = Stay { since: clock::now(), until: None };
-        let registration = self.waiters.join(handle, lease, HOUR, stay);
+        let registration = self.waiters.join(handle, lease, HOUR, stay, None);
         let enqueued = Enqueued { stage: self, registration };
         loop {
             let limits = WaitLimits { until: None, request: HOUR, outage: None, warn_at: None };

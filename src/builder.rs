@@ -10,6 +10,7 @@ use crate::error::Error;
 #[cfg(feature = "test-util")]
 use crate::events::Events;
 use crate::host::Host;
+use crate::lease::whole_millis;
 use crate::transport::Endpoint;
 
 mod seen;
@@ -55,8 +56,8 @@ impl LockClientBuilder {
     ///
     /// | address | |
     /// |---|---|
-    /// | `redis://[user[:password]@]host[:port][/database]` | TCP |
-    /// | `rediss://[user[:password]@]host[:port][/database]` | TLS, with the cargo feature `rustls` |
+    /// | `redis://[[user]:password@]host[:port][/database]` | TCP |
+    /// | `rediss://[[user]:password@]host[:port][/database]` | TLS, with the cargo feature `rustls` |
     /// | `unix:` and a path | the socket of a server on this machine |
     /// | `memory://` | a simulated server in this process, for a laptop or a single node, with the cargo feature `test-util` |
     pub fn url(mut self, url: impl Into<String>) -> Self {
@@ -127,8 +128,8 @@ impl LockClientBuilder {
     ///
     /// An acquire is two round trips then, and what the replicas take. Many acquires share one `WAIT`,
     /// which has a connection of its own for each runtime and server. An acquire that comes while a
-    /// `WAIT` is under way waits for that one first, so a call may take twice the timeout if that is
-    /// longer than the command timeout. The client hands no locks off inside then, because Redis
+    /// `WAIT` is under way waits for that one first, so a call may take twice the timeout, and 200 ms, after
+    /// Redis has answered it. The client hands no locks off inside then, because Redis
     /// confirms a hand-off later. No lease should be shorter than the timeout.
     ///
     /// It narrows what a failover can lose, and does not close it. If `count` is less than the number
@@ -173,8 +174,8 @@ impl LockClientBuilder {
         self
     }
 
-    /// How long a [`lock`](crate::Lock::lock) that is already waiting keeps waiting in an outage of
-    /// Redis before it returns [`Unavailable`](crate::ErrorKind::Unavailable). Set it longer than a
+    /// How long a call without a time limit that is already waiting, such as [`lock`](crate::Lock::lock), keeps waiting in an
+    /// outage of Redis before it returns [`Unavailable`](crate::ErrorKind::Unavailable). Set it longer than a
     /// restart or a failover takes. 30 s unless set; any. If another call of its handle has the lock by
     /// then, a waiting call asks for a nested hold, and does not wait for the end of an outage.
     pub fn outage_limit(mut self, limit: Duration) -> Self {
@@ -310,6 +311,8 @@ impl LockClientBuilder {
     /// Checks the options, with no I/O.
     fn checked(mut self) -> Result<(Host, Endpoint, Config), Error> {
         self.config.check()?;
+        // As every other lease: what the client asks for next to it has the same length.
+        self.config.watchdog_timeout = whole_millis(self.config.watchdog_timeout);
         if self.config.replicas.is_some() {
             // A hand-off would be valid before any replica has it.
             self.config.max_handoffs = 0;

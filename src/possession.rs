@@ -137,6 +137,8 @@ struct Rare {
     retained_until: Option<Instant>,
     /// From when on the watchdog has renewed it, if there is a limit to that.
     max_hold_from: Option<Instant>,
+    /// The same, once that limit is reached.
+    over: Option<Instant>,
     /// Redis has released the lock before, and a server has missed that.
     release_missed: bool,
     /// What a request has found to be the reason why Redis does not have it.

@@ -88,6 +88,13 @@ impl Entry {
     }
 }
 
+/// Its renewal is over, whether or not there was an answer: the client may end meanwhile.
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.possession.holds.lock().renewal_ends();
+    }
+}
+
 impl Watchdog {
     pub(crate) fn new(config: &Config, losses: Arc<Losses>) -> Self {
         let period = config.renewal_period();
@@ -264,11 +271,11 @@ impl Watchdog {
                 let again = now + (self.period / 4).min(Duration::from_secs(1));
                 for entry in &batch {
                     // When it is due at its deadline, the watchdog finds that it is lost.
-                    entry.possession.holds.lock().renewal_ends();
                     self.insert(&entry.handle, again.min(entry.until) + self.early);
                 }
             }
         }
+        drop(batch);
         self.answered.notify_waiters();
         Vec::new()
     }
@@ -277,7 +284,9 @@ impl Watchdog {
     fn give_up(&self, router: &Router, batch: &[Entry]) -> Instant {
         let soon = clock::now() + self.answer_timeout;
         match batch.iter().max_by_key(|entry| entry.until) {
-            Some(last) if router.dial_time(last.key()) > self.period => last.until.max(soon),
+            Some(last) if router.dial_time(last.key()) > self.period => {
+                last.until.min(clock::now() + self.lease).max(soon)
+            }
             _ => soon,
         }
     }
@@ -293,7 +302,6 @@ impl Watchdog {
                 self.insert(handle, if in_time { sent + self.period } else { now });
             }
             Err(loss) => {
-                possession.holds.lock().renewal_ends();
                 self.losses.found_gone(possession, FoundBy::Renewal, loss);
                 // There may be nothing to renew any more, or something new.
                 self.insert(handle, now);

@@ -24,7 +24,7 @@ const MODULES: &[(&str, &str)] = &[
     ("test_util", "client builder simulation protocol lease"),
     // Public entry.
     ("client", "builder lock read_write stats inspection engine error"),
-    ("builder", "metrics client engine transport simulation error events config host"),
+    ("builder", "metrics client engine transport simulation lease error events config host"),
     ("stats", "engine clock"),
     ("inspection", "engine protocol peer token error"),
     // Public handle and guard.
@@ -391,6 +391,31 @@ fn every_file_that_a_comment_or_a_page_names_is_there() {
     let missing: Vec<_> = named.iter().filter(|(_, path)| !root.join(path).exists()).collect();
     assert!(missing.is_empty(), "named, and not there: {missing:#?}");
     assert!(named.len() > 30, "only {} found: is this test blind?", named.len());
+}
+
+/// Such as `Waiters::bring_entry`: a type, and a function or a field of it.
+#[test]
+fn every_function_that_the_page_on_the_architecture_names_is_there() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md");
+    let page = fs::read_to_string(page).expect("UTF-8");
+    let named: Vec<_> = page
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter_map(|quoted| quoted.split_once("::"))
+        .filter(|(of, name)| {
+            of.starts_with(char::is_uppercase) && name.starts_with(char::is_lowercase)
+        })
+        .collect();
+    let files = sources();
+    let has = |text: &str| files.iter().any(|file| file.code().any(|line| line.contains(text)));
+    let missing = named.iter().filter(|(of, name)| {
+        let starts = ["(", "<"].iter().any(|next| has(&format!("fn {name}{next}")));
+        !has(of) || !starts && !has(&format!("{name}: "))
+    });
+    let missing: Vec<_> = missing.collect();
+    assert!(missing.is_empty(), "named, and not there: {missing:?}");
+    assert!(named.len() > 20, "only {} found: is this test blind?", named.len());
 }
 
 #[test]

@@ -48,6 +48,8 @@ impl Work {
                 () = stop.changed() => {}
                 () = watchdog.keep_renewed(&router) => {}
             }
+            // No renewal is under way any more that one could wait for.
+            watchdog.answered.notify_waiters();
             std::future::pending::<()>().await;
         };
         let keeping_up = async {

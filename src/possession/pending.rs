@@ -71,6 +71,7 @@ impl HoldState {
 
     /// The longest lease that is promised to a live guard from now on.
     pub(super) fn promised(&self, now: Instant, watchdog_timeout: Duration) -> Option<Duration> {
+        let ends = self.is_renewed_no_more();
         let of_hold = |hold: &Hold| {
             let until = hold.validity.check(now)?;
             Some(match hold.lease {
@@ -78,7 +79,8 @@ impl HoldState {
                 Lease::Watchdog => {
                     let left = until - now;
                     let left = whole_millis(left + left / 99 + Duration::from_millis(1));
-                    if self.is_unattended(hold) { left } else { watchdog_timeout.max(left) }
+                    let renewed = !ends && !self.is_unattended(hold);
+                    if renewed { watchdog_timeout.max(left) } else { left }
                 }
                 // Without the margin that its deadline has: Redis has to keep the requested lease,
                 // and every guard's deadline stays ahead of the key's.

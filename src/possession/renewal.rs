@@ -58,8 +58,12 @@ impl HoldState {
         match (valid, self.renewal_from()) {
             _ if self.inside != handle => Renewal::Idle { ran_out: false },
             (Some(until), Some(at)) if self.is_renewed_for(max_hold, at, now) => {
+                let rare = self.rare();
+                rare.over = rare.max_hold_from;
                 Renewal::Over { until }
             }
+            // It is for all holds: of the handle before, maybe, from which the lock was handed off.
+            (Some(_), Some(_)) if self.renewing => Renewal::NotBefore(now + period / 8),
             // The request under way may make the lease shorter when it arrives.
             (Some(_), Some(_)) if self.is_updating() && self.unwritten_lease().is_some() => {
                 Renewal::NotBefore(now + period)
@@ -88,6 +92,12 @@ impl HoldState {
             let from = *self.rare().max_hold_from.get_or_insert(at);
             now.saturating_duration_since(from) >= max_hold
         }
+    }
+
+    /// Whether the watchdog has renewed it for as long as it may, and lets its lease end.
+    pub(super) fn is_renewed_no_more(&self) -> bool {
+        let over = self.rare.as_ref().filter(|rare| rare.over.is_some());
+        over.is_some_and(|rare| rare.over == rare.max_hold_from)
     }
 
     /// The lease of a valid hold from now on: the default one, or what is left of its own.

@@ -4,8 +4,11 @@
 //! W7: whoever waits had counted on the longer lease. It looks again when the new one ends, and is told
 //! of nothing then, because a lease that ends by itself is told to nobody.
 
+use std::sync::Mutex;
+
 use redlatch::Lease;
 use redlatch::kind::LockKind;
+use redlatch::simulation::Server;
 use tokio_test::task;
 
 use crate::prelude::*;
@@ -477,5 +480,61 @@ fn a_lock_is_renewed_up_to_max_hold_and_ends_with_its_lease() {
         let again = lock.lock().await.expect("the lock");
         sleep(most).await;
         assert!(!again.is_lost() && !explicit.is_lost() && !extended.is_lost());
+    });
+}
+
+/// Its holder hangs. A hold that nests in it goes in its last moment, and takes a request.
+#[test]
+fn what_is_given_back_after_max_hold_makes_no_lease_longer() {
+    let (lease, most) = (ms(3_000), ms(5_000));
+    for drops in [false, true] {
+        play(0, async |scene| {
+            let options = LockClient::builder().watchdog_timeout(lease).max_hold(most);
+            let (machine, client) = scene.client(ms(2), options).await;
+            let lock = client.lock(NAME);
+            let outer = machine.run(lock.lock()).await.expect("the lock");
+            let inner = machine.run(lock.lock_with_lease(MINUTE)).await.expect("a nested hold");
+            // Redis keeps it for the lease of the outer one from here on.
+            machine.run(lock.lock_with_lease(lease)).await.expect("a hold").unlock().await.ok();
+            sleep(most + ms(1_000)).await;
+            assert!(!outer.is_lost(), "that is the point");
+            let left = outer.remaining();
+            if drops {
+                drop(inner);
+            } else {
+                machine.run(inner.unlock()).await.expect("a release");
+            }
+            sleep(ms(10)).await;
+            let left = left.as_millis() as i64;
+            let kept = scene.pttl(NAME);
+            assert!(kept <= left + left / 50 + 2, "{kept} ms, where the guard has {left} ms");
+        });
+    }
+}
+
+/// As the lease of an acquire is. Else a hand-off between equal leases would have one to say.
+#[test]
+fn a_watchdog_timeout_of_no_whole_milliseconds_is_rounded_up_in_all_requests() {
+    play(0, async |scene| {
+        let timeout = Duration::from_secs(10) / 3;
+        let options = LockClient::builder().watchdog_timeout(timeout);
+        let (machine, client) = scene.client(ms(2), options).await;
+        let sent = Arc::new(Mutex::new(String::new()));
+        let sees = sent.clone();
+        let observer = move |_: &Server, bytes: &[u8]| {
+            sees.lock().expect("no panic").push_str(&String::from_utf8_lossy(bytes));
+        };
+        scene.network.observe(scene.server, Some(Box::new(observer)));
+        let first = machine.run(client.lock(NAME).lock()).await.expect("the lock");
+        let next = waiting_for(&machine, client.lock(NAME));
+        sleep(ms(50)).await;
+        machine.run(first.unlock()).await.expect("a release");
+        let (guard, _) = next.await.expect("no panic");
+        sleep(timeout).await;
+        assert!(!guard.is_lost(), "it was renewed");
+        scene.network.observe(scene.server, None);
+        let sent = sent.lock().expect("no panic");
+        let says = |millis: &str| sent.matches(&format!("\r\n{millis}\r\n")).count();
+        assert!(says("3334") >= 3 && says("3333") == 0, "{}, {}", says("3334"), says("3333"));
     });
 }

@@ -38,6 +38,18 @@ fn a_renewal_of_a_released_lock_is_refused_and_no_guard_learns_of_a_loss() {
     assert_eq!(story.pending(), Some(pending), "the release is still to be confirmed");
 }
 
+/// The lock was handed off to the next one meanwhile, say. A shorter lease waits for the answer of one request.
+#[test]
+fn while_a_renewal_is_under_way_no_other_one_is_due() {
+    let mut story = Story::new();
+    let _held = story.grant(Lease::Watchdog);
+    story.now += WATCHDOG / 2;
+    story.asserts_due();
+    assert_eq!(story.renewal(ME), Renewal::NotBefore(story.now + PERIOD / 8));
+    story.holds().renewal_ends();
+    story.asserts_due();
+}
+
 #[test]
 fn a_refused_renewal_of_what_is_held_is_a_loss() {
     let story = Story::new();

@@ -29,7 +29,7 @@ use crate::handoff::Handoffs;
 use crate::host::{self, Entered, Host};
 use crate::kind::Kind;
 use crate::loss::Losses;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Series};
 use crate::peer::Peer;
 use crate::possession::Possessions;
 use crate::process::Process;
@@ -104,7 +104,11 @@ impl Engine {
 
     /// What a lock of that kind and name is called.
     pub(crate) fn names(&self, kind: Kind, name: &str) -> Arc<Names> {
-        let series = self.events.series_of(name, kind);
+        // In a forked child the recorder may be locked for ever, and every call is refused.
+        let series = match self.process.is_this_one() {
+            true => self.events.series_of(name, kind),
+            false => Series::default(),
+        };
         let names = self.possessions.names(kind, &self.config.name_prefix, name);
         Arc::new(names.counted_in(series))
     }

@@ -251,6 +251,30 @@ fn s21_a_call_after_a_long_standstill_waits_for_no_pause_of_an_undo() {
     });
 }
 
+/// Each undo that goes on tries again and again: the client has places for so many.
+#[test]
+fn s21_of_the_requests_of_a_standstill_so_many_are_undone_and_the_others_last_for_their_leases() {
+    const MANY: usize = 1_100;
+    const PLACES: usize = 1_024;
+    let lease = ms(10_000);
+    play(0, async |scene| {
+        let options = LockClient::builder().command_timeout(SECOND);
+        let (machine, client) = scene.client(AWAY, options).await;
+        scene.network.stop(scene.server);
+        let call = |number: usize| {
+            let lock = client.lock(number.to_string());
+            async move { unknown(lock.lock_with_lease(lease)).await }
+        };
+        machine.run(join_all((0..MANY).map(call))).await;
+        sleep(2 * lease).await;
+        scene.network.go_on(scene.server);
+        sleep(RECOVERY).await;
+        assert_eq!(scene.keys().len(), MANY - PLACES);
+        sleep(lease).await;
+        assert_eq!(scene.keys(), [""; 0]);
+    });
+}
+
 /// A standstill may last for ten minutes, and the client is gone.
 #[test]
 fn s21_the_thread_of_a_client_that_was_dropped_in_a_standstill_ends_with_the_lease() {

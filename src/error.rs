@@ -71,18 +71,18 @@ pub enum Outcome {
     NotExecuted,
     /// Redis executed it.
     Executed,
-    /// The client sent it, and Redis never answered. The client undoes or repeats it in the
-    /// background; but the commands of [`execute`](crate::LockGuard::execute) are left as they are,
-    /// executed or not.
+    /// The client sent it, and Redis never answered. The client undoes an acquire or repeats a release in the
+    /// background; but [`extend`](crate::LockGuard::extend), `force_unlock` and the commands of
+    /// [`execute`](crate::LockGuard::execute) are left as they are, executed or not.
     Unknown,
 }
 
 /// A failed call: [`kind`](Error::kind) says why, [`outcome`](Error::outcome) says whether
 /// anything happened.
 ///
-/// Its text is one line for a person: what is wrong, at which address, and for a usual mistake what to
-/// do. No text has a password or a user name in it. [`source`](std::error::Error::source) is what the
-/// driver or the server said. The text does not repeat it, so a report that walks the chain, such as
+/// Its text is one line for a person, if the name of the lock is: what is wrong, at which address, and for a usual mistake what to
+/// do. It has neither a password nor a user name in it. [`source`](std::error::Error::source) is what the
+/// driver or the server said, which may name the user, and never a password. The text does not repeat it, so a report that walks the chain, such as
 /// that of `anyhow`, says each cause once. So does `{error:#}`, in one line: that is what to log.
 ///
 /// # Examples

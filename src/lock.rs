@@ -77,7 +77,7 @@ pub use multi::MultiLock;
 ///
 /// # What the log says of a handle
 ///
-/// Two mistakes are a warning, once a handle: two tasks are inside at the same time by one handle; and a
+/// Two mistakes are a warning, once a handle, and of long waits two a minute at most: two tasks are inside at the same time by one handle; and a
 /// call [waits long](crate::LockClientBuilder::warn_waits_longer_than) for a lock that another handle of the
 /// same client holds. (A task that nests under a guard which was moved to it makes no mistake, but the client
 /// cannot tell it from the first case.)
@@ -151,7 +151,9 @@ impl<K: LockKind> Lock<K> {
     ///
     /// As for [every call](Self#errors). A call that begins while Redis is out of reach returns
     /// `Unavailable` after the command timeout; one that waits already keeps waiting in an outage, up
-    /// to the [outage limit](crate::LockClientBuilder::outage_limit).
+    /// to the [outage limit](crate::LockClientBuilder::outage_limit). So does one that begins behind calls of this client that
+    /// wait for the same lock, if none of them has heard of the outage yet: where Redis hangs and closes no connection, that takes
+    /// up to six and a half command timeouts.
     ///
     /// # Panics
     ///
@@ -191,7 +193,8 @@ impl<K: LockKind> Lock<K> {
     }
 
     /// Acquires the lock if that is possible within `wait`; `None` if it stayed busy. Zero means
-    /// exactly one try, [`Duration::MAX`] for ever. A [`Duration`] as `lease` is a [fixed one](Lease::Fixed).
+    /// exactly one try, [`Duration::MAX`] for as long as
+    /// [`lock`](Self::lock) waits. A [`Duration`] as `lease` is a [fixed one](Lease::Fixed).
     ///
     /// It returns within `wait`, or, when Redis does not answer, within the command timeout if that
     /// is longer. It costs what [`lock`](Self::lock) costs.

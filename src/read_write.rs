@@ -65,9 +65,10 @@ pub use guards::{ReadGuard, ReadWriteGuard, WriteGuard};
 /// # Leases and losses
 ///
 /// All readers of a client are one owner in Redis. The client renews its default lease once for all of them, and if
-/// Redis finds it gone, all of them are lost. An explicit lease ends by itself, as ever; Redis may keep the lock
-/// for the longest that was asked for since the first of these readers came, if the process dies. To give
-/// back a guard that is not the last one of these readers is local: `unlock` then asks Redis nothing.
+/// Redis finds it gone, all of them are lost. An explicit lease ends by itself, as ever; Redis keeps the lock
+/// for the longest of these leases. To give back a guard that is not the last one of these readers is local while all of
+/// them have had the default lease: `unlock` then asks Redis nothing. Once one had a lease of its own, each `unlock` waits for
+/// the requests of these readers that are under way, and one that leaves only shorter leases tells Redis so: one round trip.
 ///
 /// A handle that reads and writes has two owners in Redis, and each of its guards its own lease. But Redis has one time
 /// for a writer and for all that are beside it: if the lease of a write has ended, others wait until its guard is
@@ -114,7 +115,7 @@ pub use guards::{ReadGuard, ReadWriteGuard, WriteGuard};
 /// |---|---|
 /// | to read or write on a free name, and to give that back | 1 each |
 /// | to read where this client does | 0 while readers may join, as above; 1 by the next one |
-/// | to give a read back that is not the last one of its client | 0; the last one lets a task that is ready to read join it |
+/// | to give a read back that is not the last one of its client | 0; 1 if it leaves shorter leases; the last one lets a task that is ready to read join it |
 /// | to read where this handle writes, or to write where it is the only reader | 1; 0 to read again |
 /// | [`downgrade`](WriteGuard::downgrade), [`try_upgrade`](ReadGuard::try_upgrade) | 2 |
 /// | to write where readers are | 1 more, which looks whether they are alive |
@@ -193,7 +194,8 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
     }
 
     /// Acquires the lock to read if that is possible within `wait`; `None` if it stayed busy. Zero means exactly
-    /// one try, [`Duration::MAX`] for ever. A [`Duration`] as `lease` is a [fixed one](Lease::Fixed).
+    /// one try, [`Duration::MAX`] for ever, but
+    /// for an [outage](crate::LockClientBuilder::outage_limit). A [`Duration`] as `lease` is a [fixed one](Lease::Fixed).
     ///
     /// # Errors
     ///
@@ -273,7 +275,8 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
     }
 
     /// Acquires the lock to write if that is possible within `wait`; `None` if it stayed busy. Zero means exactly
-    /// one try, [`Duration::MAX`] for ever. A [`Duration`] as `lease` is a [fixed one](Lease::Fixed).
+    /// one try, [`Duration::MAX`] for ever, but
+    /// for an [outage](crate::LockClientBuilder::outage_limit). A [`Duration`] as `lease` is a [fixed one](Lease::Fixed).
     ///
     /// # Errors
     ///

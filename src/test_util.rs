@@ -213,7 +213,7 @@ impl Redis {
     }
 
     /// How many clients wait for a lock, to read or to write one of that kind: those that listen for its release. A client listens for 200 ms
-    /// more after its last waiter has gone.
+    /// more after its last waiter has got the lock.
     #[must_use]
     pub fn waiting(&self, name: &str) -> usize {
         let heard = |channel: &[u8]| {

@@ -42,8 +42,8 @@ impl<T> LockGuard<T> {
     /// # Which commands
     ///
     /// Those of Redis' own data types, and `PUBLISH` and `SPUBLISH`. The client has to know which keys a
-    /// command has, so it refuses those of modules, and `SORT` and `XREAD`; and it refuses those that no
-    /// script may run, or that block. In a [cluster](crate::LockClientBuilder::cluster) all keys, and the
+    /// command has, so it refuses those of modules, `SORT`, `XREAD`, `GEORADIUS` and the like, and those of Redis 8.4;
+    /// and it refuses those that no script may run, or that block. In a [cluster](crate::LockClientBuilder::cluster) all keys, and the
     /// channels of `SPUBLISH`, have to be in the slot of the lock: give them its hash tag. The names of keys
     /// are as they are in Redis: the [`name_prefix`](crate::LockClientBuilder::name_prefix) is not put before
     /// them. The user of Redis needs the permissions for the commands, and to read and write their keys. As
@@ -70,7 +70,7 @@ impl<T> LockGuard<T> {
     /// [outcome](Error::outcome) is `NotExecuted` if it was the first. That is so with
     /// [`ignore_errors`](Pipeline::ignore_errors), too.
     /// [`Unavailable`](crate::ErrorKind::Unavailable) if Redis did not answer in time. If the outcome is
-    /// `Unknown`, Redis may have executed the commands, and may still do so while this handle holds the
+    /// `Unknown`, Redis may have executed the commands, or those before one that failed, and may still do so while this handle holds the
     /// lock, but not for longer: the client releases the lock, or hands it off, only once that is over.
     /// It does not send them a second time, and undoes nothing: they are executed once at most. To find
     /// out, read under the lock what they write. If a second time does no harm, call this again.

@@ -27,7 +27,8 @@ impl<K: LockKind> Lock<K> {
     /// before it was given back: then `work` may have run beside another holder's. Never both
     /// the value and the error, and the error comes at once. So after `Lost` a part of the work may be done, or all of it:
     /// look before you do it again, or keep what `work` did in a variable outside of it. If Redis does not confirm the release in time, the
-    /// value comes all the same, with a warning in the log, and the release goes on in the background.
+    /// value comes all the same, the log says so (at debug; an outage is a warning of its own), and the release goes on in
+    /// the background.
     ///
     /// # Panics
     ///

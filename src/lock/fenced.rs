@@ -65,12 +65,12 @@ pub type FencedLock = Lock<Fenced>;
 /// | from the begin of an `unlock` | round trips |
 /// |---|---|
 /// | until the next waiter of the same client has the lock | 0 while the client has tokens for its waiters; else 2 |
-/// | until the next waiter in another client has it | 2 |
+/// | until the next waiter in another client has it | 1, with its token |
 ///
 /// The client draws tokens for all its waiters when one of them gets the lock from Redis.
 ///
-/// With its token a waiter has the lock for its lease. So a call that is never polled again keeps the others
-/// waiting for that lease, where it would cost them the grace with a fair lock.
+/// Where such a grant brings no token, because a handle without tokens released the lock or the message was lost, it is 2,
+/// and a call that is never polled again keeps the others waiting for its lease, not for the grace.
 ///
 /// # Examples
 ///

@@ -176,7 +176,8 @@ impl<K: ReadWriteKind> WriteGuard<K> {
 impl<S: Side> ReadWriteGuard<S> {
     /// Gives this hold back. The last one of a handle that writes, or of this client's readers, frees the lock or hands
     /// it off to the next writer of this client, and waits until Redis has confirmed that: one round trip. To give back
-    /// another reader is local, and says what the client knows; another hold of a writer takes a round trip, too. The last
+    /// another reader is local, and says what the client knows, unless a reader of this client has had a lease of its own:
+    /// [leases](ReadWriteLock#leases-and-losses). Another hold of a writer takes a round trip, too. The last
     /// reader of a thread first lets other tasks run: one that is ready to read joins it, and is the last one then. Where a
     /// reader with a longer lease goes, and its handle writes, the client sends one more request in the background, for the
     /// lease of the writer.

@@ -135,7 +135,8 @@ fn one_that_waits_for_a_call_takes_back_what_another_one_is_granted_meanwhile() 
         let (machine, client) = scene.client(away, LockClient::builder()).await;
         drop(machine.run(client.lock(NAME).lock()).await.expect("the lock"));
         let stuck = client.lock("stuck");
-        let mut stuck = task::spawn(machine.run(async move { stuck.lock().await.map(drop) }).boxed());
+        let mut stuck =
+            task::spawn(machine.run(async move { stuck.lock().await.map(drop) }).boxed());
         assert!(stuck.poll().is_pending());
         let calls = OTHERS.map(|name| {
             let lock = client.lock(name);

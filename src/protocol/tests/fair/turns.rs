@@ -169,6 +169,8 @@ fn a_client_that_has_just_come_is_waited_for_until_it_is_subscribed() {
     let (left, _) = refusal_of(&queue.acquire_as("a:2", &since("a", 9), "1"));
     assert!((1..=GRACE).contains(&left), "{left}");
     assert!(queue.is_granted("a:1", &since("a", 9)));
+    // With the first of these requests the turn of its client was over that the other one has heard of.
+    assert_eq!(queue.hears(b), Some((LEASE + 1).to_string()));
     queue.acquire("a:2", &since("a", 1));
     queue.release("a:1", "a", Some(1));
     let grant = queue.takes("b", b);

@@ -59,14 +59,14 @@ impl Engine {
         self.connects.store(true, Ordering::Relaxed);
         let shutdown = async {
             self.refuse_calls();
-            let given_back = self.possessions.all_given_back(|_| ());
+            let given_back = self.possessions.all_given_back();
             let _ = clock::timeout(patience.min(MAX_LEASE), given_back).await;
             let mut taken = BTreeSet::new();
             let release = async {
                 self.take_back_all(&mut taken);
                 // A request that was under way may bring a hold yet.
                 let also = |possession: &Arc<Possession>| self.take_back(possession, &mut taken);
-                self.possessions.all_given_back(also).await;
+                self.possessions.all_taken_back(also).await;
                 self.releaser.drain().await;
             };
             let _ = clock::timeout(self.config.command_timeout, release).await;

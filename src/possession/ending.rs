@@ -7,8 +7,8 @@
 //!    is set. The wait sets `end` before it looks at the holds for the first time.
 //! 4. **The wait for one possession keeps no other waiting**: what a call is granted meanwhile is among the changed ones.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::clock;
@@ -18,9 +18,20 @@ use super::{HoldState, Possession, Possessions};
 
 impl Possessions {
     /// Waits until no guard has a valid hold, and no request or release is under way. The caller sees to it that none
-    /// begins. Meanwhile `each` sees those that have guards.
-    pub(crate) async fn all_given_back(&self, mut each: impl FnMut(&Arc<Possession>)) {
+    /// begins.
+    pub(crate) async fn all_given_back(&self) {
         self.end.store(true, Ordering::Relaxed);
+        self.end_of_all(None::<fn(&Arc<Possession>)>).await;
+    }
+
+    /// The same. Meanwhile `each` takes back those that have guards.
+    pub(crate) async fn all_taken_back(&self, each: impl FnMut(&Arc<Possession>)) {
+        self.end.store(true, Ordering::Relaxed);
+        let _taker = Taker::begin(self);
+        self.end_of_all(Some(each)).await;
+    }
+
+    async fn end_of_all(&self, mut each: Option<impl FnMut(&Arc<Possession>)>) {
         loop {
             let mut left = self.all();
             left.retain(|one| one.holds.lock().is_in_use(clock::now()));
@@ -49,13 +60,20 @@ impl Possessions {
 }
 
 impl Possession {
-    async fn given_back(self: &Arc<Self>, all: &Possessions, each: &mut impl FnMut(&Arc<Self>)) {
+    async fn given_back(
+        self: &Arc<Self>,
+        all: &Possessions,
+        each: &mut Option<impl FnMut(&Arc<Self>)>,
+    ) {
         loop {
             let changed = all.changed.notified();
-            let others = std::mem::take(&mut *all.changed_ones.lock());
-            for one in std::iter::once(self).chain(&others) {
-                if one.holds.lock().has_holds() {
-                    each(one);
+            if let Some(each) = each {
+                let others = std::mem::take(&mut *all.changed_ones.lock());
+                let others: Vec<_> = others.iter().filter_map(Weak::upgrade).collect();
+                for one in std::iter::once(self).chain(&others) {
+                    if one.holds.lock().has_holds() {
+                        each(one);
+                    }
                 }
             }
             let until = {
@@ -76,7 +94,9 @@ impl Possession {
     /// Wakes the wait for the end of the client, if there is one: a call may have got a hold, and the permit is free.
     pub(super) fn changed(self: &Arc<Self>) {
         if self.registry.end.load(Ordering::Relaxed) {
-            self.registry.changed_ones.lock().push(self.clone());
+            if self.registry.takers.load(Ordering::Relaxed) > 0 {
+                self.registry.changed_ones.lock().push(Arc::downgrade(self));
+            }
             self.registry.changed.notify_waiters();
         }
     }
@@ -98,6 +118,24 @@ impl Possession {
         };
         lost.iter().for_each(|validity| validity.wake());
         valid > 0
+    }
+}
+
+/// A task that takes back what calls get. It is one before it looks at the holds for the first time (invariant 3).
+struct Taker<'a>(&'a Possessions);
+
+impl<'a> Taker<'a> {
+    fn begin(all: &'a Possessions) -> Self {
+        all.takers.fetch_add(1, Ordering::Relaxed);
+        Self(all)
+    }
+}
+
+impl Drop for Taker<'_> {
+    fn drop(&mut self) {
+        if self.0.takers.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.changed_ones.lock().clear();
+        }
     }
 }
 

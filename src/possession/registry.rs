@@ -8,7 +8,7 @@
 //!    key is not to stay. If Redis counts a hold for an idle one, a server has missed its release, say in
 //!    a failover.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
@@ -31,8 +31,9 @@ pub(crate) struct Possessions {
     /// Whether a task waits until they have ended.
     pub(super) end: AtomicBool,
     pub(super) changed: Notify,
-    /// Those that have changed since that task looked at them.
-    pub(super) changed_ones: Mutex<Vec<Arc<Possession>>>,
+    /// How many of such tasks take back what calls get meanwhile, and which have changed since one looked.
+    pub(super) takers: AtomicUsize,
+    pub(super) changed_ones: Mutex<Vec<Weak<Possession>>>,
 }
 
 struct Registered {
@@ -54,6 +55,7 @@ impl Default for Possessions {
             gaps: Gaps::default(),
             end: AtomicBool::new(false),
             changed: Notify::new(),
+            takers: AtomicUsize::new(0),
             changed_ones: Mutex::default(),
         }
     }

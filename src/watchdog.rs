@@ -285,7 +285,8 @@ impl Watchdog {
         let soon = clock::now() + self.answer_timeout;
         match batch.iter().max_by_key(|entry| entry.until) {
             Some(last) if router.dial_time(last.key()) > self.period => {
-                last.until.min(clock::now() + self.lease).max(soon)
+                // A handle that is in the batch has its next lease renewed only behind that.
+                last.until.min(clock::now() + self.lease - self.period).max(soon)
             }
             _ => soon,
         }

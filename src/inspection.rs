@@ -190,7 +190,7 @@ impl Inspection {
             let names = Names::new(&engine.config.name_prefix, name);
             names.check(&engine.router)?;
             let own = Own::of(engine);
-            let seen = call.look_at(names, |client| client == own.id).await?;
+            let seen = call.look_at(names, Some(|client: &str| client == own.id)).await?;
             Ok(seen.and_then(|seen| Self::all(engine, &own, seen).into_iter().next()))
         };
         engine.call(name, look).await

@@ -47,11 +47,11 @@ impl Seen {
 
 impl Call<'_> {
     /// Looks at one lock, in one round trip if there is nothing to see, else in two. `knows` says of which clients the
-    /// caller knows where they are: if they are all, the server is not asked for its list.
+    /// caller knows where they are: if they are all, the server is not asked for its list. Nor is it without `knows`.
     pub(crate) async fn look_at(
         &self,
         names: Names,
-        knows: impl Fn(&str) -> bool + Send + Sync,
+        knows: Option<impl Fn(&str) -> bool + Send + Sync>,
     ) -> Result<Option<Seen>, Error> {
         let first = self.read_all(&names, first_look(&names), 3).await?;
         let Some(mut sight) = first_sight(&first) else { return Err(not_a_lock(names.key())) };
@@ -59,7 +59,9 @@ impl Call<'_> {
             return Ok(None);
         }
         let mut commands = vec![command(&["TIME"])];
-        let asks = sight.holders.iter().any(|holder| !knows(holder.client())) || sight.has_queue();
+        let asks = knows.is_some_and(|knows| {
+            sight.holders.iter().any(|holder| !knows(holder.client())) || sight.has_queue()
+        });
         commands.push(if asks { command(&["CLIENT", "LIST"]) } else { command(&["TIME"]) });
         commands.extend(sight.second_look(&names));
         let mut answers = self.read_all(&names, commands, 0).await?.into_iter();
@@ -112,8 +114,8 @@ pub(crate) struct Survey {
     keys: VecDeque<String>,
     /// Those that another server of the cluster has, or is about to have: a slot moves, or has just moved.
     elsewhere: Vec<Names>,
-    /// What it has seen there.
-    ready: VecDeque<Seen>,
+    /// What it has seen there, or why it has not.
+    ready: VecDeque<Result<Seen, Error>>,
     /// For how long its last requests have kept the server busy.
     owes: Duration,
     /// When the next request may be sent.
@@ -128,6 +130,8 @@ struct At {
     /// `None` at the end.
     cursor: Option<String>,
     peers: Option<Arc<Peers>>,
+    /// It has refused a command about a key for now, and the survey has said so.
+    has_refused: bool,
 }
 
 impl Survey {
@@ -153,7 +157,7 @@ impl Survey {
     pub(crate) async fn next(&mut self, router: &Router) -> Option<Result<Seen, Error>> {
         loop {
             if let Some(seen) = self.ready.pop_front() {
-                return Some(Ok(seen));
+                return Some(seen);
             }
             if let Some(at) = self.not_before.take() {
                 clock::sleep_until(at).await;
@@ -187,15 +191,15 @@ impl Survey {
             self.servers = Some(router.primaries(deadline).await?.into());
         }
         if !self.elsewhere.is_empty() {
-            self.look_elsewhere(router, deadline).await?;
+            self.look_elsewhere(router, deadline).await;
             return Ok(Some(Seen::default()));
         }
         while self.keys.is_empty() {
             if self.at.as_ref().is_none_or(|at| at.cursor.is_none()) {
                 let next = self.servers.as_mut().and_then(VecDeque::pop_front);
                 let Some(node) = next else { return Ok(None) };
-                self.at =
-                    Some(At { node, connection: None, cursor: Some("0".into()), peers: None });
+                let (connection, cursor, peers) = (None, Some("0".into()), None);
+                self.at = Some(At { node, connection, cursor, peers, has_refused: false });
             }
             self.scan(router, deadline).await?;
             if self.keys.is_empty() {
@@ -271,7 +275,8 @@ impl Survey {
     }
 
     /// Those of the names of which the server has answered the commands that it must answer, with the answers about each.
-    /// Leaves out what the user may not read, and what is no hash; what is at another server it looks at there.
+    /// Leaves out what the user may not read, what is no hash, and what the server cannot serve now; what is at another
+    /// server it looks at there. Fails if the user may not run a command.
     fn answered<'a>(
         &mut self,
         router: &Router,
@@ -292,9 +297,15 @@ impl Survey {
             match unread(&error) {
                 Unread::Elsewhere => self.elsewhere.push(names),
                 Unread::Key => {}
-                Unread::All => {
-                    let Some(at) = &self.at else { continue };
-                    return Err(router.read_refused(&at.node, command, error));
+                why => {
+                    let Some(at) = &mut self.at else { continue };
+                    let error = router.read_refused(&at.node, command, error);
+                    if why == Unread::Command {
+                        return Err(error);
+                    }
+                    if !std::mem::replace(&mut at.has_refused, true) {
+                        self.ready.push_back(Err(error));
+                    }
                 }
             }
         }
@@ -302,21 +313,33 @@ impl Survey {
     }
 
     /// Looks at each of the locks that are at another server, by way of the one that is responsible.
-    async fn look_elsewhere(&mut self, router: &Router, deadline: Instant) -> Result<(), Error> {
+    async fn look_elsewhere(&mut self, router: &Router, deadline: Instant) {
         let names = std::mem::take(&mut self.elsewhere);
-        // Without the list of that server's clients: there can be many such locks.
-        let looks = names
-            .into_iter()
-            .map(|names| async move { Call::new(router, deadline).look_at(names, |_| true).await });
+        let asked = clock::now();
+        let looks = names.into_iter().map(|names| async move {
+            let call = Call::new(router, deadline);
+            let hints = call.read_all(&names, hint(&names).into(), HINT_COMMANDS).await?;
+            if !may_be_a_lock(&hints) {
+                return Ok(None);
+            }
+            // Without the list of that server's clients: there can be many such locks.
+            call.look_at(names, None::<fn(&str) -> bool>).await
+        });
+        let mut is_silent = false;
         for seen in join_all(looks).await {
             match seen {
-                Ok(seen) => self.ready.extend(seen.filter(Seen::is_held)),
-                Err(error) if error.kind() == ErrorKind::Unavailable => return Err(error),
+                Ok(seen) => self.ready.extend(seen.filter(Seen::is_held).map(Ok)),
+                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                    if !std::mem::replace(&mut is_silent, true) {
+                        self.ready.push_back(Err(error));
+                    }
+                }
                 // It is no lock any more, or the user may not read it.
                 Err(_) => {}
             }
         }
-        Ok(())
+        // They kept servers busy for no longer than this took.
+        self.owes += clock::now().saturating_duration_since(asked);
     }
 
     /// Sends commands to the server at which the survey is, and measures for how long they keep it busy.

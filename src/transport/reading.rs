@@ -19,8 +19,10 @@ pub(crate) enum Unread {
     Elsewhere,
     /// The command about this key: the user may not read it, or it is of another type.
     Key,
-    /// The command.
-    All,
+    /// The command: the user may not run it.
+    Command,
+    /// The command about this key, for now.
+    Now,
 }
 
 /// See [`Unread`].
@@ -31,7 +33,8 @@ pub(crate) fn unread(error: &RedisError) -> Unread {
         ErrorClass::Fatal(_) if error.code() == Some("NOPERM") && !names_the_command(error) => {
             Unread::Key
         }
-        _ => Unread::All,
+        ErrorClass::Fatal(_) => Unread::Command,
+        _ => Unread::Now,
     }
 }
 

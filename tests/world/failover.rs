@@ -56,6 +56,41 @@ fn t2_a_lock_that_a_failover_lost_is_told_lost_at_the_next_renewal_and_free_for_
     }
 }
 
+/// It has the new configuration before any other one, and describes the old primary in it until it is done.
+#[test]
+fn t1_the_sentinel_that_leads_a_failover_sends_no_client_to_the_old_primary() {
+    for killed in [false, true] {
+        play(0, async |scene| {
+            let group = Group::new(scene);
+            let (machine, client) = group.client(group.builder()).await;
+            // There and back: the address of the one is greater than that of the other.
+            let there_and_back = [(0, 1), (1, 0)];
+            let ways = if killed { &there_and_back[..1] } else { &there_and_back[..] };
+            for &(old, new) in ways {
+                sleep(SECOND).await;
+                group.promote(new);
+                if killed {
+                    group.kill(old);
+                }
+                [1, 2].into_iter().for_each(|sentinel| group.repeat(sentinel));
+                group.leads(0, old);
+                // Each Sentinel is asked every ten seconds.
+                for _ in 0..25 {
+                    sleep(SECOND).await;
+                    let guard = machine.run(client.lock("name").try_lock_now()).await;
+                    let guard = guard.expect("an answer").expect("a free lock");
+                    assert_eq!(group.ask::<u64>(new, &["EXISTS", "name"]), 1, "it went back");
+                    machine.run(guard.unlock()).await.expect("a release");
+                }
+                group.repeat(0);
+                if !killed {
+                    group.demote(old, new);
+                }
+            }
+        });
+    }
+}
+
 /// The connections to the Sentinels have just broken, and a lease ends in less than a second.
 #[test]
 fn t1_a_failover_just_after_the_connections_to_the_sentinels_broke_costs_no_lock() {

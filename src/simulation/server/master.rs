@@ -11,4 +11,7 @@ pub struct Master {
     pub port: u16,
     /// Grows with each failover.
     pub epoch: u64,
+    /// Host and port of the one that takes its place, while the Sentinel that leads the failover has replicas follow
+    /// that.
+    pub promoted: Option<(String, u16)>,
 }

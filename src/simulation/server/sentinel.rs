@@ -22,7 +22,10 @@ fn named(call: &Call<'_>) -> Result<Master, Failure> {
 
 fn address(call: &mut Call<'_>) -> Answer {
     Ok(match named(call) {
-        Ok(master) => Reply::Array(vec![text(&master.host), text(&master.port.to_string())]),
+        Ok(Master { host, port, promoted, .. }) => {
+            let (host, port) = promoted.unwrap_or((host, port));
+            Reply::Array(vec![text(&host), text(&port.to_string())])
+        }
         Err(_) => Reply::NilArray,
     })
 }

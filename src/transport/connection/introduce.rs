@@ -74,17 +74,20 @@ fn named(name: &str) -> Pipeline {
     first
 }
 
-/// Sends the first request on another connection than those for locks, and gives the connection that name,
-/// unless its server refuses it.
-pub(in crate::transport) async fn ask_first(
+/// Sends the first requests on another connection than those for locks, and gives the connection that name,
+/// unless its server refuses it. The server executes them one directly after the other.
+pub(in crate::transport) async fn ask_first<const N: usize>(
     connection: &mut MultiplexedConnection,
     name: &str,
-    request: Cmd,
-) -> RedisResult<Value> {
-    let mut both = named(name);
-    both.add_command(request);
-    let mut answers = connection.send_packed_commands(&both, 0, 2).await?;
-    Ok(answers.pop().unwrap_or(Value::Nil))
+    requests: [Cmd; N],
+) -> RedisResult<[Value; N]> {
+    let mut all = named(name);
+    for request in requests {
+        all.add_command(request);
+    }
+    let answers = connection.send_packed_commands(&all, 0, N + 1).await?;
+    let mut answers = answers.into_iter().skip(1);
+    Ok(std::array::from_fn(|_| answers.next().unwrap_or(Value::Nil)))
 }
 
 /// The role of a server in replication.

@@ -120,7 +120,8 @@ impl Cluster {
     ) -> Option<(Arc<Node>, bool)> {
         let (slot, host, port, for_good) = redirection(error)?;
         let (from, _) = address::host_and_port(from)?;
-        let host = if host.is_empty() { from } else { host };
+        // It does not know the name of the other node yet, or has the same one.
+        let host = if host.is_empty() || host == "?" { from } else { host };
         let mut map = self.map.write();
         let address = (host.to_owned(), port);
         let node = map.node(address.clone(), |address| self.make(address)).ok()?;
@@ -248,8 +249,9 @@ async fn fetch_view(
     let mut server = open(&redis::Client::open(info)?, config, answer_timeout).await?;
     let mut slots = Cmd::new();
     slots.arg("CLUSTER").arg("SLOTS");
-    let slots = ask_first(&mut server.connection, name, slots);
-    let slots = clock::within(answer_timeout, slots).await?.extract_error()?;
+    let slots = ask_first(&mut server.connection, name, [slots]);
+    let [slots] = clock::within(answer_timeout, slots).await?;
+    let slots = slots.extract_error()?;
     let mut ask = async |cmd: &Cmd| {
         clock::within(answer_timeout, server.connection.req_packed_command(cmd)).await
     };

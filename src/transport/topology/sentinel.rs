@@ -257,10 +257,11 @@ impl Sentinels {
         let info = address::at(&self.server, &report.host, report.port);
         let asked = async {
             let (mut server, _) = connect_as(info, dialer.answer_timeout).await?;
-            let role = ask_first(&mut server.connection, &dialer.name, redis::cmd("ROLE"));
+            let ask = [redis::cmd("ROLE")];
+            let role = ask_first(&mut server.connection, &dialer.name, ask);
             clock::within(dialer.answer_timeout, role).await
         };
-        matches!(asked.await, Ok(role) if is_primary(&role))
+        matches!(asked.await, Ok([role]) if is_primary(&role))
     }
 
     fn reported(&self, number: usize, said: Said, router: &Router) {
@@ -352,18 +353,22 @@ async fn fetch_report(
     dialer: &Dialer,
 ) -> RedisResult<Said> {
     let asked = clock::now();
-    let mut ask = redis::cmd("SENTINEL");
-    ask.arg("MASTER").arg(name);
-    let fields =
-        clock::within(dialer.answer_timeout, ask_first(sentinel, &dialer.name, ask)).await?;
+    // A Sentinel that leads a failover has the new epoch, and describes the old primary, until all replicas follow the
+    // new one. The address that it gives to clients is the new one.
+    let [fields, address] = ["MASTER", "GET-MASTER-ADDR-BY-NAME"].map(|what| {
+        let mut ask = redis::cmd("SENTINEL");
+        ask.arg(what).arg(name);
+        ask
+    });
+    let answers = ask_first(sentinel, &dialer.name, [fields, address]);
+    let [fields, address] = clock::within(dialer.answer_timeout, answers).await?;
     let fields: BTreeMap<String, String> = redis::from_redis_value(fields.extract_error()?)?;
     let field = |name: &str| fields.get(name);
+    let address: Option<(String, u16)> = redis::from_redis_value(address).ok();
     let said = || {
-        let report = Report {
-            epoch: field("config-epoch")?.parse().ok()?,
-            host: field("ip")?.clone(),
-            port: field("port")?.parse().ok()?,
-        };
+        let described = || Some((field("ip")?.clone(), field("port")?.parse().ok()?));
+        let (host, port) = address.or_else(described)?;
+        let report = Report { epoch: field("config-epoch")?.parse().ok()?, host, port };
         let others = field("num-other-sentinels").and_then(|others| others.parse().ok());
         Some(Said { report, known: 1 + others.unwrap_or(0_usize), asked })
     };

@@ -73,7 +73,18 @@ impl Group {
     /// That Sentinel hears what there is to tell.
     pub(crate) fn repeat(&self, sentinel: usize) {
         let (host, port) = self.address(self.primary());
-        let master = Master { name: MASTER.into(), host, port, epoch: self.epoch.get() };
+        self.knows(sentinel, host, port, None);
+    }
+
+    /// That Sentinel leads the failover from the old one, and has yet to see that all replicas follow the new one.
+    pub(crate) fn leads(&self, sentinel: usize, old: usize) {
+        let (host, port) = self.address(old);
+        self.knows(sentinel, host, port, Some(self.address(self.primary())));
+    }
+
+    fn knows(&self, sentinel: usize, host: String, port: u16, promoted: Option<(String, u16)>) {
+        let (name, epoch) = (MASTER.into(), self.epoch.get());
+        let master = Master { name, host, port, epoch, promoted };
         self.network.at(self.sentinels[sentinel], |sentinel, _| sentinel.know(master));
     }
 

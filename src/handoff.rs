@@ -166,7 +166,7 @@ impl Handoffs {
     /// Tells Redis what it has to hear of a possession, until that is all: false if the client gave up, or if a request of
     /// this found the possession gone.
     pub(crate) async fn update_redis(&self, router: &Router, possession: &Arc<Possession>) -> bool {
-        let mut tries = Tries::default();
+        let (mut tries, mut draws) = (Tries::default(), true);
         let mut call = Call::new(router, clock::now());
         self.gather(possession).await;
         let permit = match possession.try_updating() {
@@ -176,7 +176,7 @@ impl Handoffs {
         let _updating = Updating::begin(possession, &permit);
         let heard = loop {
             self.renewal_ends(possession).await;
-            let block = self.waiters.tokens_wanted(&possession.names);
+            let block = draws.then(|| self.waiters.tokens_wanted(&possession.names));
             let asked = clock::now();
             let (left, update) = {
                 let mut holds = possession.holds.lock();
@@ -201,6 +201,8 @@ impl Handoffs {
             let told = match self.send_update(&mut call, possession, update).await {
                 Ok(Ok(updated)) => {
                     tries = Tries::default();
+                    // Else Redis cannot draw any, and would be asked again and again.
+                    draws &= update.tokens == 0 || updated.tokens.left() > 0;
                     self.record_update(possession, update, updated, asked);
                     Some(update.lease)
                 }

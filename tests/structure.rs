@@ -54,8 +54,8 @@ const MODULES: &[(&str, &str)] = &[
     ("reclaim", "host releaser handoff protocol transport backoff clock error"),
     (
         "releaser",
-        "sweep host handoff wait handle possession protocol transport config ready spans backoff clock \
-         error",
+        "sweep host handoff wait handle possession protocol transport lease config ready spans backoff \
+         clock error",
     ),
     (
         "handoff",

@@ -281,17 +281,17 @@ impl HoldState {
     }
 
     /// What Redis has to hear now. `None` if there is nothing, or if a release is next, which says all of it: then the next
-    /// hand-off asks the client's thread again. `block` is how many tokens the client draws where its waiters need some.
+    /// hand-off asks the client's thread again. `block` is how many tokens the client draws where its waiters need some, or `None`.
     pub(crate) fn next_update(
         &mut self,
         config: &Config,
-        block: u32,
+        block: Option<u32>,
         now: Instant,
     ) -> Option<Update> {
         let promised = self.promised(now, config.watchdog_timeout);
         let in_gap = self.lease_in_gap(config, now);
         let lease = promised.or(in_gap).filter(|_| !self.lost);
-        let block = block.max(self.tokens_for_return());
+        let block = block.map_or(0, |block| block.max(self.tokens_for_return()));
         let (counted, left) = (self.counted, self.tokens.left());
         let count = if in_gap.is_some() { 1 } else { self.live_count() };
         let handed = self.handed.as_mut()?;

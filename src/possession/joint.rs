@@ -251,6 +251,7 @@ impl Part {
             holds.give_back(granted.hold);
         }
         self.own.get_or_init(|| Box::new(own));
+        drop((parts, holds));
         // Those that await the loss of this guard look at its own validity from here on.
         granted.validity.wake();
     }

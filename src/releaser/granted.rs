@@ -19,6 +19,7 @@ use crate::clock;
 use crate::config::QUEUE_TERM;
 use crate::handoff::{HandedOff, Handoffs};
 use crate::host::HashMap;
+use crate::lease::valid_until;
 use crate::possession::{MIN_HANDOFF_VALIDITY, Possession, Update};
 use crate::protocol::{Call, Grant};
 use crate::sweep::Sweep;
@@ -124,6 +125,9 @@ async fn hears_ahead(
 ) -> bool {
     let mut call = Call::new(router, now + handoffs.config.command_timeout);
     let _permit = possession.permit().await;
+    // Whether or not there is an answer: a release is tried for as long.
+    let kept_until = valid_until(clock::now(), ahead.lease);
+    possession.holds.lock().may_be_kept_until(kept_until);
     match handoffs.send_update(&mut call, possession, ahead).await {
         Ok(Ok(updated)) => {
             handoffs.record_update(possession, ahead, updated, now);

@@ -189,3 +189,27 @@ fn w20_a_nested_hold_that_finds_the_key_gone_wakes_a_waiter() {
         guards
     });
 }
+
+/// Its token key holds something else, say. A client asks for tokens for those that wait, and the holder goes on.
+#[test]
+fn a_redis_that_cannot_draw_tokens_is_not_asked_again_and_again() {
+    play(0, async |scene| {
+        let (machine, client) = scene.client(ms(2), LockClient::builder()).await;
+        let first = machine.run(client.lock("name").lock()).await.expect("the lock");
+        let second = waiting_for(&machine, client.lock("name"));
+        sleep(ms(50)).await;
+        let fenced = client.fenced_lock("name");
+        let third = machine.spawn(async move { fenced.lock().await.map(drop) });
+        sleep(ms(50)).await;
+        scene.ask::<()>(&["SET", "redisson_lock_token:{name}", "a text"]);
+        machine.run(first.unlock()).await.expect("a release");
+        let (guard, _) = second.await.expect("no panic");
+        let before = scene.calls("evalsha");
+        sleep(ms(1_000)).await;
+        let asked = scene.calls("evalsha") - before;
+        assert!(asked <= 5, "{asked} scripts in a second");
+        machine.run(guard.extend(MINUTE)).await.expect("no request keeps it from that");
+        machine.run(guard.unlock()).await.expect("a release");
+        third.abort();
+    });
+}

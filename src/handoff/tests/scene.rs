@@ -144,7 +144,7 @@ impl Stage {
         loop {
             let asked = clock::now();
             let config = &self.handoffs.config;
-            let update = possession.holds.lock().next_update(config, 0, asked);
+            let update = possession.holds.lock().next_update(config, Some(0), asked);
             let Some(update) = update else { break };
             match self.send(possession, update).await {
                 Some(Ok(())) => {

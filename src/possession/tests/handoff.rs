@@ -36,7 +36,7 @@ impl Story {
     }
 
     pub(super) fn next_update(&self) -> Option<Update> {
-        self.holds().next_update(&self.config, 0, self.now)
+        self.holds().next_update(&self.config, Some(0), self.now)
     }
 
     /// Redis has executed it, and so many other clients wait.

@@ -32,7 +32,8 @@ fn each_holder_has_the_next_token_and_none_is_given_twice() {
     };
     assert_eq!(next(NEXT), Some(token(11)));
     let handed = story.try_hand_off(LAST, Lease::Watchdog, true, None).expect("the last");
-    let update = story.holds().next_update(&story.config, 64, story.now).expect("more tokens");
+    let update =
+        story.holds().next_update(&story.config, Some(64), story.now).expect("more tokens");
     assert_eq!((handed.hold.2, update.tokens), (Some(token(12)), 64));
     story.give_back(handed.hold.0);
     let before = story.pending();
@@ -51,12 +52,12 @@ fn tokens_are_drawn_when_half_of_a_block_is_gone() {
         let update = story.holds().next_update(&story.config, block, story.now);
         update.map_or(0, |update| update.tokens)
     };
-    assert_eq!(ask(&story, 0), 0, "no waiter needs one");
-    let update = story.holds().next_update(&story.config, 8, story.now).expect("a block");
+    assert_eq!(ask(&story, Some(0)), 0, "no waiter needs one");
+    let update = story.holds().next_update(&story.config, Some(8), story.now).expect("a block");
     for (last, asks) in [(107, 0), (104, 0), (103, 8)] {
         let left = TokenBlock::up_to(token(last), u32::try_from(last - 99).unwrap() - 1);
         story.holds().record_update(update, left, 0, story.now, story.now);
-        assert_eq!(ask(&story, 8), asks, "{} are left", left.left());
+        assert_eq!(ask(&story, Some(8)), asks, "{} are left", left.left());
     }
 }
 

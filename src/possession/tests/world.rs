@@ -359,7 +359,7 @@ impl World {
         if waits {
             return;
         }
-        let update = self.holds().next_update(&self.config, 0, self.now);
+        let update = self.holds().next_update(&self.config, Some(0), self.now);
         match update {
             Some(update) => {
                 self.send(What::Update(update));

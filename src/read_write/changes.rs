@@ -22,7 +22,8 @@ impl<K: ReadWriteKind> ReadGuard<K> {
     /// # Errors
     ///
     /// [`Lost`](crate::ErrorKind::Lost) if this guard is lost, or turns out to be. Else those of
-    /// [every call](crate::Lock#errors). With any error the client gives this guard back.
+    /// [every call](crate::Lock#errors). With any error the client gives this guard back. That Redis did not confirm
+    /// the end of the read is none: the client goes on with that in the background.
     ///
     /// # Panics
     ///
@@ -37,9 +38,11 @@ impl<K: ReadWriteKind> ReadGuard<K> {
         // The lock may have been free, and granted to this handle as to any other.
         still_held(&self.hold, writes.is_some())?;
         let Some(writes) = writes else { return Ok(Err(self)) };
-        // What becomes of it is of no interest: the background goes on with it.
-        drop(self.unlock().await);
-        Ok(Ok(writes))
+        match self.unlock().await {
+            // Both sides are one lock in Redis.
+            Err(error) if error.kind() == ErrorKind::Lost => Err(error.unknown()),
+            Ok(()) | Err(_) => Ok(Ok(writes)),
+        }
     }
 }
 

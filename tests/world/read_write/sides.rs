@@ -472,6 +472,28 @@ fn a_reader_that_gives_up_beside_its_writer_leaves_it_no_lease() {
     }
 }
 
+/// An operator frees it between the two requests of that.
+#[test]
+fn an_upgrade_of_a_lock_that_is_gone_before_its_end_is_lost() {
+    let away = ms(20);
+    for moment in moments(4 * away, 16) {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            let lock = client.read_write_lock("config");
+            let lease = ms(60_000);
+            let reading = machine.run(lock.read_with_lease(lease)).await.expect("to read");
+            let upgrade = machine.spawn(reading.try_upgrade());
+            sleep(moment).await;
+            scene.ask::<u64>(&["DEL", "config"]);
+            match upgrade.await.expect("no panic") {
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Lost, "{moment:?}"),
+                // Redis had let go of the reader by then.
+                Ok(_) => assert!(moment >= away + away / 2, "{moment:?}: it writes"),
+            }
+        });
+    }
+}
+
 /// Redis hears of the reader before it hears of the hand-off to its writer.
 #[test]
 fn a_writer_that_reads_at_once_has_its_own_lease_and_not_that_of_the_one_before() {

@@ -4,14 +4,10 @@
 
 use std::time::Duration;
 
-use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use crate::error::Error;
 use crate::transport::address::parse;
-
-/// After this time without a packet the kernel asks whether the other side is there.
-const IDLE_BEFORE_KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// Where Redis is.
 pub(crate) enum Endpoint {
@@ -95,15 +91,6 @@ fn alike(what: &str, urls: Vec<String>) -> Result<Vec<ConnectionInfo>, Error> {
     Ok(infos)
 }
 
-/// A NAT or a firewall between the two forgets a connection that is idle, some after four minutes, and tells neither
-/// side. The kernel finds that out, so that the client connects again before a call waits for an answer.
-fn keepalive() -> TcpKeepalive {
-    let keepalive = TcpKeepalive::new().with_time(IDLE_BEFORE_KEEPALIVE);
-    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-    let keepalive = keepalive.with_interval(IDLE_BEFORE_KEEPALIVE / 3);
-    keepalive
-}
-
 /// The settings of every connection of this crate.
 pub(super) fn set_up(info: &ConnectionInfo, dial_timeout: Duration) -> ConnectionInfo {
     // RESP3 lets messages and commands share a connection, so that a message can never
@@ -117,10 +104,6 @@ pub(super) fn set_up(info: &ConnectionInfo, dial_timeout: Duration) -> Connectio
     // What a dropped connection has not sent yet is discarded with its socket. For what the
     // network or the server already has, the server closes the connection.
     let tcp = info.tcp_settings().clone().set_nodelay(true).set_linger_time(Duration::ZERO);
-    let tcp = match tcp.keepalive() {
-        None => tcp.set_keepalive(keepalive()),
-        Some(_) => tcp,
-    };
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     let tcp = tcp.set_user_timeout(dial_timeout);
     #[cfg(not(any(target_os = "android", target_os = "fuchsia", target_os = "linux")))]
@@ -134,19 +117,6 @@ mod tests {
 
     fn refusal(endpoint: Result<Endpoint, Error>) -> String {
         endpoint.err().expect("a refusal").to_string()
-    }
-
-    #[test]
-    fn an_idle_connection_is_kept_alive_in_the_way_of_the_caller_if_there_is_one() {
-        let info = parse("redis://a").expect("an address");
-        let kept = |info: &ConnectionInfo| {
-            let set_up = set_up(info, Duration::from_secs(3));
-            format!("{:?}", set_up.tcp_settings().keepalive())
-        };
-        assert_eq!(kept(&info), format!("{:?}", Some(keepalive())));
-        let theirs = TcpKeepalive::new().with_time(Duration::from_secs(1));
-        let tcp = info.tcp_settings().clone().set_keepalive(theirs.clone());
-        assert_eq!(kept(&info.clone().set_tcp_settings(tcp)), format!("{:?}", Some(theirs)));
     }
 
     #[test]

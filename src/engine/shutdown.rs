@@ -63,10 +63,9 @@ impl Engine {
             let _ = clock::timeout(patience.min(MAX_LEASE), given_back).await;
             let mut taken = BTreeSet::new();
             let release = async {
-                self.take_back_all(&mut taken);
                 // A request that was under way may bring a hold yet.
-                let also = |possession: &Arc<Possession>| self.take_back(possession, &mut taken);
-                self.possessions.all_taken_back(also).await;
+                let each = |possession: &Arc<Possession>| self.take_back(possession, &mut taken);
+                self.possessions.all_taken_back(each).await;
                 self.releaser.drain().await;
             };
             let _ = clock::timeout(self.config.command_timeout, release).await;

@@ -24,10 +24,11 @@ impl Possessions {
         self.end_of_all(None::<fn(&Arc<Possession>)>).await;
     }
 
-    /// The same. Meanwhile `each` takes back those that have guards.
-    pub(crate) async fn all_taken_back(&self, each: impl FnMut(&Arc<Possession>)) {
+    /// The same, but `each` takes back those that have guards, now and meanwhile.
+    pub(crate) async fn all_taken_back(&self, mut each: impl FnMut(&Arc<Possession>)) {
         self.end.store(true, Ordering::Relaxed);
         let _taker = Taker::begin(self);
+        self.with_guards().iter().for_each(&mut each);
         self.end_of_all(Some(each)).await;
     }
 

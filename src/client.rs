@@ -218,8 +218,9 @@ impl LockClient {
     /// # Errors
     ///
     /// An empty pattern is [`InvalidArgument`](crate::ErrorKind::InvalidArgument), and a closed client
-    /// [`Closed`](crate::ErrorKind::Closed): then the stream ends. Any other error is about one server that does not
-    /// answer, or refuses a command: the stream goes on with the next server. Keys that the user may not read are left out.
+    /// [`Closed`](crate::ErrorKind::Closed): then the stream ends. Any other error stands for
+    /// the locks of one server that did not answer, or refused a command; each kind of trouble comes once a server. The stream
+    /// goes on with the next server, or with the other keys of this one. Keys that the user may not read are left out.
     ///
     /// # Panics
     ///

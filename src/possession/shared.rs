@@ -127,9 +127,15 @@ impl HoldState {
         }
     }
 
-    /// Redis may keep the lock until then, for a request that it may never answer.
-    pub(crate) fn may_be_kept_until(&mut self, until: Instant) {
-        self.rare().kept_until = self.kept_until().max(Some(until));
+    /// Redis may keep the lock until then, for a request that it may never answer. Returns what was known before.
+    pub(crate) fn may_be_kept_until(&mut self, until: Instant) -> Option<Instant> {
+        let longest = self.kept_until().max(Some(until));
+        std::mem::replace(&mut self.rare().kept_until, longest)
+    }
+
+    /// That request was not executed.
+    pub(crate) fn is_kept_as(&mut self, before: Option<Instant>) {
+        self.rare().kept_until = before;
     }
 
     /// The fencing token of the writer beside which these readers are let in.

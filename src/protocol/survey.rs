@@ -132,6 +132,8 @@ struct At {
     peers: Option<Arc<Peers>>,
     /// It has refused a command about a key for now, and the survey has said so.
     has_refused: bool,
+    /// A server did not answer that has keys which this one lists.
+    has_silent_neighbour: bool,
 }
 
 impl Survey {
@@ -153,7 +155,7 @@ impl Survey {
         }
     }
 
-    /// The next locks; `None` at the end. After an error the survey goes on with the next server.
+    /// The next locks; `None` at the end. After an error the survey goes on.
     pub(crate) async fn next(&mut self, router: &Router) -> Option<Result<Seen, Error>> {
         loop {
             if let Some(seen) = self.ready.pop_front() {
@@ -199,7 +201,9 @@ impl Survey {
                 let next = self.servers.as_mut().and_then(VecDeque::pop_front);
                 let Some(node) = next else { return Ok(None) };
                 let (connection, cursor, peers) = (None, Some("0".into()), None);
-                self.at = Some(At { node, connection, cursor, peers, has_refused: false });
+                let (has_refused, has_silent_neighbour) = (false, false);
+                self.at =
+                    Some(At { node, connection, cursor, peers, has_refused, has_silent_neighbour });
             }
             self.scan(router, deadline).await?;
             if self.keys.is_empty() {
@@ -295,6 +299,8 @@ impl Survey {
                 continue;
             };
             match unread(&error) {
+                Unread::Elsewhere if self.at.as_ref().is_some_and(|at| at.has_silent_neighbour) => {
+                }
                 Unread::Elsewhere => self.elsewhere.push(names),
                 Unread::Key => {}
                 why => {
@@ -325,12 +331,12 @@ impl Survey {
             // Without the list of that server's clients: there can be many such locks.
             call.look_at(names, None::<fn(&str) -> bool>).await
         });
-        let mut is_silent = false;
         for seen in join_all(looks).await {
             match seen {
                 Ok(seen) => self.ready.extend(seen.filter(Seen::is_held).map(Ok)),
                 Err(error) if error.kind() == ErrorKind::Unavailable => {
-                    if !std::mem::replace(&mut is_silent, true) {
+                    let Some(at) = &mut self.at else { continue };
+                    if !std::mem::replace(&mut at.has_silent_neighbour, true) {
                         self.ready.push_back(Err(error));
                     }
                 }

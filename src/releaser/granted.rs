@@ -127,7 +127,7 @@ async fn hears_ahead(
     let _permit = possession.permit().await;
     // Whether or not there is an answer: a release is tried for as long.
     let kept_until = valid_until(clock::now(), ahead.lease);
-    possession.holds.lock().may_be_kept_until(kept_until);
+    let before = possession.holds.lock().may_be_kept_until(kept_until);
     match handoffs.send_update(&mut call, possession, ahead).await {
         Ok(Ok(updated)) => {
             handoffs.record_update(possession, ahead, updated, now);
@@ -138,6 +138,8 @@ async fn hears_ahead(
         Err(error) => {
             if error.is_in_doubt() {
                 call.abandon();
+            } else {
+                possession.holds.lock().is_kept_as(before);
             }
             false
         }

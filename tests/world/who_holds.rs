@@ -7,6 +7,19 @@ use tokio_stream::StreamExt;
 
 use crate::prelude::*;
 
+/// The names of all locks that a client finds, in its own task.
+pub(crate) async fn found(machine: &Machine, client: &LockClient) -> BTreeSet<String> {
+    let mut locks = client.locks("*");
+    let all = machine.run(async move {
+        let mut names = BTreeSet::new();
+        while let Some(lock) = locks.next().await {
+            names.insert(lock.expect("an answer").name);
+        }
+        names
+    });
+    all.await
+}
+
 #[test]
 fn a_connection_has_its_name_with_the_first_questions_on_it() {
     let away = ms(40);
@@ -107,15 +120,8 @@ fn hashes_of_others_are_no_locks_and_their_values_stay_where_they_are() {
         let error = machine.run(client.inspect("visits:3")).await.expect_err("no lock");
         assert_eq!(error.kind(), ErrorKind::NotALock, "{error}");
         let before = scene.calls("hscan");
-        let mut locks = client.locks("*");
-        let all = machine.run(async move {
-            let mut names = BTreeSet::new();
-            while let Some(lock) = locks.next().await {
-                names.insert(lock.expect("an answer").name);
-            }
-            names
-        });
-        assert_eq!(all.await, ["lock", "config"].map(str::to_owned).into());
+        let names = found(&machine, &client).await;
+        assert_eq!(names, ["lock", "config"].map(str::to_owned).into());
         assert_eq!(scene.calls("hscan") - before, 2, "for each lock");
         machine.run(guard.unlock()).await.expect("a release");
         machine.run(reading.unlock()).await.expect("a release");

@@ -2,23 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use tokio_stream::StreamExt;
-
 use super::nodes::Cluster;
 use crate::prelude::*;
-
-/// The names of all locks that a client finds, in its own task.
-async fn found(machine: &Machine, client: &LockClient) -> BTreeSet<String> {
-    let mut locks = client.locks("*");
-    let all = machine.run(async move {
-        let mut names = BTreeSet::new();
-        while let Some(lock) = locks.next().await {
-            names.insert(lock.expect("an answer").name);
-        }
-        names
-    });
-    all.await
-}
+use crate::who_holds::found;
 
 #[test]
 fn each_lock_is_found_while_its_slot_moves_and_after_that() {

@@ -29,7 +29,7 @@ mod stale;
 
 use batch::{BatchEntry, BatchQueue, Reply};
 use deadline::DeadlineTimer;
-pub(super) use introduce::{Role, ask_first, is_primary};
+pub(super) use introduce::{ask_first, is_primary};
 use silence::Silence;
 use stale::{ConnectionRecord, Identity, StaleConnections};
 

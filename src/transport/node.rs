@@ -28,8 +28,6 @@ pub(crate) struct Node {
     /// Unique in the process, even among nodes that are gone.
     pub(super) number: usize,
     client: Mutex<redis::Client>,
-    /// Whether the server may be a replica by now, so that each dial asks for its role.
-    has_to_be_primary: bool,
     /// Notified when another server has become the primary, or others have the keys of this one.
     moved: signal::Sender,
     /// Whether the server is out of use, except for callers that have to undo something.
@@ -50,14 +48,13 @@ pub(super) struct RetiredServer {
 
 impl Node {
     /// No I/O.
-    pub(super) fn new(info: ConnectionInfo, has_to_be_primary: bool) -> Result<Self, Error> {
+    pub(super) fn new(info: ConnectionInfo) -> Result<Self, Error> {
         static NEXT: AtomicUsize = AtomicUsize::new(1);
         address::prepare(info.addr())?;
         let client = redis::Client::open(info).map_err(bad_address)?;
         Ok(Self {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             client: client.into(),
-            has_to_be_primary,
             moved: signal::Sender::default(),
             out_of_use: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
@@ -108,9 +105,9 @@ impl Node {
         self.moved.subscribe()
     }
 
-    /// Where the server is now, and whether a dial has to ask for its role.
-    pub(super) fn to_dial(&self) -> (redis::Client, bool) {
-        (self.client.lock().clone(), self.has_to_be_primary)
+    /// Where the server is now.
+    pub(super) fn to_dial(&self) -> redis::Client {
+        self.client.lock().clone()
     }
 
     /// The slot of the calling runtime.

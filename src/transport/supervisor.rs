@@ -17,13 +17,14 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use redis::RedisError;
+use redis::{Cmd, RedisError, RedisResult};
 
-use super::connection::Role;
+use super::connection::dial::Dialer;
 use super::connection::runtime_slot::RuntimeSlot;
 use super::error_class::is_fatal;
 use super::failure::explain;
 use super::node::{Node, Purpose};
+use super::topology::Found;
 use super::{Connection, Router};
 use crate::clock;
 use crate::ready::let_ready_tasks_run;
@@ -116,18 +117,19 @@ impl Supervisor {
                 return None;
             }
             let begun = clock::now();
-            let (dialer, (client, asks_role)) = (router.dialer.clone(), node.to_dial());
+            let (dialer, client, question) =
+                (router.dialer.clone(), node.to_dial(), router.question());
             drop((router, node, runtime_slot));
             let dialed = tokio::select! {
                 biased;
                 // The earlier server may be dead.
                 () = moves.changed() => None,
-                dialed = dialer.dial(client, asks_role) => Some(dialed),
+                dialed = self.dial(&dialer, client, question) => Some(dialed),
             };
             let (router, node, runtime_slot) = self.all()?;
             let was_connected = !runtime_slot.dial_time().is_zero();
             let error = match dialed {
-                Some(Ok((connection, Role::Primary)))
+                Some(Ok((connection, Found::Itself)))
                     if installs(&node, &runtime_slot, &connection, begun) =>
                 {
                     router.log_answer(connection.server(), begun);
@@ -136,16 +138,22 @@ impl Supervisor {
                     }
                     return Some(connection);
                 }
-                Some(Ok((connection, role))) => {
+                Some(Ok((connection, found))) => {
                     connection.record().carried_no_request();
                     if is_unneeded(&node, &runtime_slot) {
                         return None;
                     }
-                    match role {
-                        Role::Primary => moved(),
-                        Role::Replica => {
+                    match found {
+                        Found::Itself => moved(),
+                        Found::Replica => {
                             router.is_not_primary(connection.server());
                             io::Error::other("the server is a replica").into()
+                        }
+                        Found::Stranger => {
+                            let error = io::Error::other("the server is of another cluster").into();
+                            router.log_failure(&node, &explain(&error));
+                            router.refresh();
+                            error
                         }
                     }
                 }
@@ -161,6 +169,22 @@ impl Supervisor {
                 return None;
             }
         }
+    }
+
+    /// Makes a connection, and finds out what server it leads to.
+    async fn dial(
+        &self,
+        dialer: &Dialer,
+        client: redis::Client,
+        question: Option<Cmd>,
+    ) -> RedisResult<(Connection, Found)> {
+        let (connection, answer) = dialer.dial(client, question).await?;
+        let found = match self.router.upgrade() {
+            Some(router) => router.found(&connection, answer).await,
+            None => Ok(Found::Itself),
+        };
+        let found = found.inspect_err(|_| connection.record().carried_no_request())?;
+        Ok((connection, found))
     }
 
     /// Waits until the next dial may begin. `None` if the supervisor has to end.

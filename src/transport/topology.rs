@@ -5,10 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::RedisError;
+use redis::{Cmd, RedisError, RedisResult, Value};
 
+use super::connection::is_primary;
 use super::failure::is_unknown_host;
-use super::{Node, Router, address};
+use super::{Connection, Node, Router, address};
 use crate::clock;
 use crate::error::Error;
 use crate::signal;
@@ -37,12 +38,23 @@ pub(super) enum Topology {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ServerEpoch(usize);
 
+/// What server a new connection has led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// The one that it was made to.
+    Itself,
+    /// Behind Sentinels, one that is not the primary.
+    Replica,
+    /// A node of another cluster, which has the address by now.
+    Stranger,
+}
+
 impl Topology {
     /// Checks the addresses, with no I/O. Each server may take `answer_timeout` for each answer.
     pub(super) fn new(endpoint: Endpoint, answer_timeout: Duration) -> Result<Self, Error> {
         let set_up = |info| endpoint::set_up(&info, answer_timeout);
         Ok(match endpoint {
-            Endpoint::Standalone(info) => Self::Standalone(Node::new(set_up(info), false)?.into()),
+            Endpoint::Standalone(info) => Self::Standalone(Node::new(set_up(info))?.into()),
             Endpoint::Sentinel { master, sentinels, server } => {
                 let set_up_all = |logins: Vec<_>| logins.into_iter().map(set_up).collect();
                 let sentinels = sentinels.into_iter().map(set_up_all).collect();
@@ -161,6 +173,33 @@ impl Router {
     /// The slot of a key in a cluster, where all keys of a command have to be in one slot.
     pub(crate) fn slot_of(&self, key: &str) -> Option<u16> {
         matches!(self.topology, Topology::Cluster(_)).then(|| slot::of(key))
+    }
+
+    /// What a new connection asks first, to find out what server it leads to.
+    pub(super) fn question(&self) -> Option<Cmd> {
+        match &self.topology {
+            Topology::Standalone(_) => None,
+            Topology::Sentinel(_) => Some(redis::cmd("ROLE")),
+            Topology::Cluster(_) => Some(cluster::who_are_you()),
+        }
+    }
+
+    /// What server a new connection leads to, by its answer to the [question](Self::question). Without one, as of a user
+    /// that may not ask, it is the right one: a replica refuses the first write.
+    pub(super) async fn found(
+        &self,
+        connection: &Connection,
+        answer: Option<Value>,
+    ) -> RedisResult<Found> {
+        Ok(match (&self.topology, answer) {
+            (Topology::Sentinel(_), Some(role)) if !is_primary(&role) => Found::Replica,
+            (Topology::Cluster(cluster), Some(id)) => {
+                let is_stranger =
+                    cluster.is_stranger(&id, connection, self.dialer.answer_timeout).await;
+                if is_stranger? { Found::Stranger } else { Found::Itself }
+            }
+            _ => Found::Itself,
+        })
     }
 
     /// The server that the Sentinels reported is not the primary.

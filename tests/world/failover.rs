@@ -5,6 +5,7 @@ mod group;
 mod looks;
 pub(crate) mod nodes;
 mod released;
+mod strangers;
 
 use group::{Group, failed_over};
 use redlatch::simulation::State;

@@ -12,10 +12,12 @@ use super::view::{ClusterNode, ClusterView};
 
 const TELLS: u32 = LOADING | STALE;
 
-pub(super) const COMMANDS: [Row; 5] = [
+pub(super) const COMMANDS: [Row; 7] = [
     command("cluster", -2, CONTAINER | TELLS, NO_KEYS, no_subcommand),
     command("cluster|slots", 2, TELLS, NO_KEYS, slots),
     command("cluster|info", 2, TELLS, NO_KEYS, info),
+    command("cluster|myid", 2, STALE, NO_KEYS, |call| Ok(text(&view(call)?.me))),
+    command("cluster|nodes", 2, STALE, NO_KEYS, nodes),
     command("cluster|keyslot", 3, TELLS, NO_KEYS, |call| {
         view(call)?;
         Ok(Reply::Int(slot::of(call.arg(2)).into()))
@@ -189,6 +191,27 @@ fn slots(call: &mut Call<'_>) -> Answer {
     }
     ranges.sort_by_key(|(first, _)| *first);
     Ok(Reply::Array(ranges.into_iter().map(|(_, range)| range).collect()))
+}
+
+fn nodes(call: &mut Call<'_>) -> Answer {
+    let view = view(call)?;
+    let shown = |node: &ClusterNode| {
+        let is_me = if node.id == view.me { "myself," } else { "" };
+        let (role, of) = match &node.primary {
+            Some(primary) => ("slave", &**primary),
+            None => ("master", "-"),
+        };
+        let failed = if node.has_failed { ",fail" } else { "" };
+        let (host, port, bus) = (&node.host, node.port, u32::from(node.port) + 10_000);
+        let link = if node.has_failed { "disconnected" } else { "connected" };
+        let slots = node.slots.iter().map(|(first, last)| match first == last {
+            true => format!(" {first}"),
+            false => format!(" {first}-{last}"),
+        });
+        let (slots, epoch, id) = (slots.collect::<String>(), node.epoch, &node.id);
+        format!("{id} {host}:{port}@{bus} {is_me}{role}{failed} {of} 0 0 {epoch} {link}{slots}\n")
+    };
+    Ok(Reply::Text(view.nodes.iter().map(shown).collect()))
 }
 
 fn info(call: &mut Call<'_>) -> Answer {

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::{RedisResult, Script};
+use redis::{Cmd, RedisResult, Script, Value};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::pace::{FIRST_PAUSE, LONGEST_PAUSE};
 use super::stale::Servers;
-use super::{Connection, ConnectionInfo, Role};
+use super::{Connection, ConnectionInfo};
 use crate::clock;
 use crate::transport::error_class::{ErrorClass, classify};
 use crate::transport::{Push, address};
@@ -61,21 +61,22 @@ impl Dialer {
         Self { servers, scripts, pushes, answer_timeout, longest_pause, name: name.into(), numbers }
     }
 
-    /// Makes a connection. Each of its round trips may take as long as a command.
+    /// Makes a connection, and asks the server that question. Returns the answer, too, unless the user may not ask.
+    /// Each of the round trips may take as long as a command.
     pub(in crate::transport) async fn dial(
         &self,
         client: redis::Client,
-        asks_role: bool,
-    ) -> RedisResult<(Connection, Role)> {
+        question: Option<Cmd>,
+    ) -> RedisResult<(Connection, Option<Value>)> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let server = address::name(client.get_connection_info());
         let info = ConnectionInfo { number, server, client };
         let connection = Connection::dial(info, self.answer_timeout, self.pushes.clone()).await?;
-        let introduced = connection.introduce(&self.name, &self.servers, asks_role, &self.scripts);
-        let (role, missing) = clock::within(self.answer_timeout, introduced).await?;
+        let introduced = connection.introduce(&self.name, &self.servers, question, &self.scripts);
+        let (answer, missing) = clock::within(self.answer_timeout, introduced).await?;
         let prepared = clock::within(self.answer_timeout, prepare(&connection, missing)).await;
         prepared.inspect_err(|_| connection.record().carried_no_request())?;
-        Ok((connection, role))
+        Ok((connection, answer))
     }
 }
 

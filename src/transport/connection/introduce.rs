@@ -10,32 +10,33 @@ use crate::transport::error_class::is_fatal;
 use crate::transport::version;
 
 impl Connection {
-    /// Names the connection, and asks the server for the identities of the connection and of itself, for its role if
-    /// `asks_role`, and which scripts it lacks. From here on the connection cannot be dropped
-    /// without a record (see [`stale`]).
+    /// Names the connection, and asks the server for the identities of the connection and of itself, `question`, and
+    /// which scripts it lacks. From here on the connection cannot be dropped without a record (see [`stale`]). Returns
+    /// the answer, unless the user may not ask, and the scripts.
     pub(super) async fn introduce(
         &self,
         name: &str,
         servers: &Servers,
-        asks_role: bool,
+        question: Option<Cmd>,
         scripts: &[&'static Script],
-    ) -> RedisResult<(Role, Vec<&'static Script>)> {
+    ) -> RedisResult<(Option<Value>, Vec<&'static Script>)> {
         let mut questions = named(name);
         questions.cmd("CLIENT").arg("INFO").cmd("INFO").arg("server");
         questions.cmd("SCRIPT").arg("EXISTS");
         for script in scripts {
             questions.arg(script.get_hash());
         }
-        if asks_role {
-            questions.cmd("ROLE");
+        let asks = question.is_some();
+        if let Some(question) = question {
+            questions.add_command(question);
         }
         let asked = clock::now();
         let mut answers = self.send_all(&questions).await?.into_iter();
         self.shared.silence.at_most(clock::now().saturating_duration_since(asked));
         // A server that does not take the name works without it.
-        let [_name, connection, server, exist, role] =
+        let [_name, connection, server, exist, answer] =
             std::array::from_fn(|_| answers.next().unwrap_or(Value::Nil).extract_error());
-        for answer in [&connection, &server, &role] {
+        for answer in [&connection, &server, &answer] {
             // The server is busy, say, and answers later. A missing permission stays missing.
             if let Err(error) = answer
                 && !is_fatal(error)
@@ -58,12 +59,7 @@ impl Connection {
                 version::check(self.send(&version::question()).await)?;
             }
         }
-        let role = match role {
-            Ok(role) if asks_role && !is_primary(&role) => Role::Replica,
-            // A user without permission to ask finds out by the first write.
-            _ => Role::Primary,
-        };
-        Ok((role, missing(scripts, exist)))
+        Ok((answer.ok().filter(|_| asks), missing(scripts, exist)))
     }
 }
 
@@ -88,13 +84,6 @@ pub(in crate::transport) async fn ask_first<const N: usize>(
     let answers = connection.send_packed_commands(&all, 0, N + 1).await?;
     let mut answers = answers.into_iter().skip(1);
     Ok(std::array::from_fn(|_| answers.next().unwrap_or(Value::Nil)))
-}
-
-/// The role of a server in replication.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::transport) enum Role {
-    Primary,
-    Replica,
 }
 
 /// From the answer to `ROLE`.

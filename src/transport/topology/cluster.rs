@@ -5,7 +5,8 @@
 //!    and retries meanwhile.
 //! 2. The client asks several nodes for a new map, one a moment after the other, and takes the
 //!    first answer: one node that hangs delays nothing. It takes the map of a node that is cut off
-//!    from the others only if no other node has one.
+//!    from the others only if no other node has one. The map of another cluster, which has the address of a node that
+//!    is gone, counts only from an address that the builder named, and if no node of this cluster answers ([`members`]).
 //! 3. Connections to a node that has no slot any more go out of use, so that waiters that listened
 //!    there listen elsewhere. A node to which `ASK` leads stays: it is about to get a slot.
 
@@ -15,7 +16,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
-use redis::aio::ConnectionLike;
 use redis::{Cmd, ConnectionInfo, RedisError, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -27,10 +27,12 @@ use crate::signal;
 use crate::transport::connection::dial::Dialer;
 use crate::transport::connection::{ask_first, open};
 use crate::transport::error_class::{ErrorClass, classify, is_fatal, redirection};
-use crate::transport::{Node, Router, address};
+use crate::transport::{Connection, Node, Router, address};
 
 mod map;
+mod members;
 use map::{Address, Map, Range};
+use members::Members;
 
 /// How long the client waits for the answer of a node before it asks the next node as well.
 pub(in crate::transport) const NEXT_NODE_DELAY: Duration = Duration::from_millis(100);
@@ -44,6 +46,8 @@ const PAUSE_AFTER_SILENCE: Duration = Duration::from_millis(250);
 pub(in crate::transport) struct Cluster {
     seeds: Vec<ConnectionInfo>,
     map: RwLock<Map<Node>>,
+    /// As of the last map.
+    members: RwLock<Members>,
     /// Whether releases are published on sharded channels.
     sharded: AtomicBool,
     refresh_requested: Notify,
@@ -54,6 +58,7 @@ pub(in crate::transport) struct Cluster {
 /// What a node reports.
 struct View {
     ranges: Vec<Range>,
+    members: Members,
     sharded: bool,
     /// Whether the node serves requests. A node that is cut off from the others does not.
     is_ok: bool,
@@ -63,11 +68,12 @@ impl Cluster {
     pub(super) fn new(seeds: Vec<ConnectionInfo>) -> Result<Self, Error> {
         // Checks that the addresses are usable.
         for seed in &seeds {
-            Node::new(seed.clone(), false)?;
+            Node::new(seed.clone())?;
         }
         Ok(Self {
             seeds,
             map: RwLock::default(),
+            members: RwLock::default(),
             sharded: AtomicBool::new(false),
             refresh_requested: Notify::new(),
             changed: signal::Sender::default(),
@@ -136,9 +142,28 @@ impl Cluster {
         Some((node, for_good))
     }
 
+    /// Whether the server at the other end of a new connection, which has that id, is of another cluster. That takes a round
+    /// trip more if the client does not know the id.
+    pub(super) async fn is_stranger(
+        &self,
+        id: &Value,
+        connection: &Connection,
+        answer_timeout: Duration,
+    ) -> RedisResult<bool> {
+        if self.members.read().has(id) {
+            return Ok(false);
+        }
+        let asked = clock::within(answer_timeout, connection.send(&whom_do_you_know())).await;
+        let members = match asked {
+            Err(error) if !is_fatal(&error) => return Err(error),
+            asked => Members::parse(asked.ok()),
+        };
+        Ok(!self.members.read().may_be(&members))
+    }
+
     fn make(&self, address: &Address) -> Result<Node, Error> {
         let (host, port) = address;
-        Node::new(address::at(&self.seeds[0], host, *port), false)
+        Node::new(address::at(&self.seeds[0], host, *port))
     }
 
     /// Finds the nodes for the first time.
@@ -188,6 +213,7 @@ impl Cluster {
         let now = clock::now();
         let make = |address: &_| self.make(address);
         let gone = self.map.write().replace(view.ranges, asked_at, now, make);
+        *self.members.write() = view.members;
         self.changed.send();
         for node in gone.unwrap_or_default() {
             router.retire(node.retire());
@@ -199,6 +225,7 @@ impl Cluster {
     /// The first answer, of the nodes that are known and then of the seeds.
     async fn view(&self, mut known: Vec<ConnectionInfo>, dialer: &Dialer) -> RedisResult<View> {
         let answer_timeout = dialer.answer_timeout;
+        let first_seed = known.len();
         known.extend(self.seeds.iter().cloned());
         let mut asked = JoinSet::new();
         for (at, info) in known.into_iter().enumerate() {
@@ -208,19 +235,23 @@ impl Cluster {
                 clock::sleep(wait).await;
                 let asked_at = clock::now();
                 let view = fetch_view(info, &name, answer_timeout).await?;
-                Ok((view, clock::now() - asked_at))
+                Ok((view, at >= first_seed, clock::now() - asked_at))
             }));
         }
         // By then the last node has been asked, or as many as are enough.
         let all = NEXT_NODE_DELAY * u32::try_from(asked.len()).unwrap_or(u32::MAX);
         let all_asked = clock::now() + all.min(answer_timeout / 2);
         let (mut second_best, mut trouble, mut until) = (None, None, None);
+        let is_ours = |view: &View| self.members.read().may_be(&view.members);
         loop {
             let Some(answer) = clock::by(until, asked.join_next()).await.flatten() else { break };
             match answer {
-                Ok(Ok((view, _))) if view.is_ok => return Ok(view),
-                Ok(Ok((view, took))) => {
-                    second_best = second_best.or(Some(view));
+                Ok(Ok((view, ..))) if view.is_ok && is_ours(&view) => return Ok(view),
+                Ok(Ok((view, is_seed, took))) if is_seed || is_ours(&view) => {
+                    let rank = (is_ours(&view), view.is_ok);
+                    if second_best.as_ref().is_none_or(|(best, _)| rank > *best) {
+                        second_best = Some((rank, view));
+                    }
                     // The others are not much farther away, unless they hang.
                     until = until.max(Some(all_asked + NEXT_NODE_DELAY.max(2 * took)));
                 }
@@ -234,8 +265,24 @@ impl Cluster {
             }
         }
         let no_answer = || io::Error::other("no node of the cluster answers").into();
-        second_best.ok_or_else(|| trouble.unwrap_or_else(no_answer))
+        second_best.map(|(_, view)| view).ok_or_else(|| trouble.unwrap_or_else(no_answer))
     }
+}
+
+/// What asks a node for its id.
+pub(super) fn who_are_you() -> Cmd {
+    question("CLUSTER", "MYID")
+}
+
+/// What asks a node for all nodes that it knows.
+fn whom_do_you_know() -> Cmd {
+    question("CLUSTER", "NODES")
+}
+
+fn question(container: &str, about: &str) -> Cmd {
+    let mut ask = redis::cmd(container);
+    ask.arg(about);
+    ask
 }
 
 /// The node may take `answer_timeout` for each answer.
@@ -247,15 +294,12 @@ async fn fetch_view(
     let host = address::host(&info).to_owned();
     let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
     let mut server = open(&redis::Client::open(info)?, config, answer_timeout).await?;
-    let mut slots = Cmd::new();
-    slots.arg("CLUSTER").arg("SLOTS");
-    let slots = ask_first(&mut server.connection, name, [slots]);
-    let [slots] = clock::within(answer_timeout, slots).await?;
-    let slots = slots.extract_error()?;
-    let mut ask = async |cmd: &Cmd| {
-        clock::within(answer_timeout, server.connection.req_packed_command(cmd)).await
-    };
-    let Some(ranges) = map::parse(&slots, &host) else {
+    let [slots, state] = ["SLOTS", "INFO"].map(|of| question("CLUSTER", of));
+    let listeners = question("PUBSUB", "SHARDNUMSUB");
+    let questions = [slots, state, whom_do_you_know(), listeners];
+    let answers = ask_first(&mut server.connection, name, questions);
+    let [slots, state, members, listeners] = clock::within(answer_timeout, answers).await?;
+    let Some(ranges) = map::parse(&slots.extract_error()?, &host) else {
         let nonsense = "CLUSTER SLOTS was answered with something else";
         return Err((redis::ErrorKind::Parse, nonsense).into());
     };
@@ -263,27 +307,20 @@ async fn fetch_view(
         // The node belongs to no cluster any more, or not yet.
         return Err(io::Error::other("the node knows of no slots").into());
     }
-    let mut state = Cmd::new();
-    state.arg("CLUSTER").arg("INFO");
-    let is_ok = match ask(&state).await {
-        Ok(Value::BulkString(info)) => {
-            !String::from_utf8_lossy(&info).contains("cluster_state:fail")
-        }
-        Ok(Value::VerbatimString { text, .. }) => !text.contains("cluster_state:fail"),
-        Err(error) if classify(&error) == ErrorClass::ConnectionLost => return Err(error),
+    let is_ok = match state {
+        Value::BulkString(info) => !String::from_utf8_lossy(&info).contains("cluster_state:fail"),
+        Value::VerbatimString { text, .. } => !text.contains("cluster_state:fail"),
         // A user without permission to ask relies on the map.
         _ => true,
     };
-    let mut listeners = Cmd::new();
-    listeners.arg("PUBSUB").arg("SHARDNUMSUB");
-    let sharded = has_sharded_channels(ask(&listeners).await)?;
-    Ok(View { ranges, sharded, is_ok })
+    let sharded = has_sharded_channels(listeners)?;
+    Ok(View { ranges, members: Members::parse(Some(members)), sharded, is_ok })
 }
 
 /// Whether a node has sharded channels, from its answer to a question about them. An error if it has not said that:
 /// the client holds on to what it hears first.
-fn has_sharded_channels(answer: RedisResult<Value>) -> RedisResult<bool> {
-    match answer.and_then(Value::extract_error) {
+fn has_sharded_channels(answer: Value) -> RedisResult<bool> {
+    match answer.extract_error() {
         Ok(_) => Ok(true),
         // It does not know the question, or this user may not ask.
         Err(error) if is_fatal(&error) => Ok(false),
@@ -297,7 +334,9 @@ mod tests {
 
     #[test]
     fn a_node_that_is_busy_has_not_said_whether_it_has_sharded_channels() {
-        let answered = |line: &str| has_sharded_channels(redis::parse_redis_value(line.as_bytes()));
+        let answered = |line: &str| {
+            has_sharded_channels(redis::parse_redis_value(line.as_bytes()).expect("an answer"))
+        };
         assert!(answered("*0\r\n").unwrap());
         for refusal in ["-ERR Unknown PUBSUB subcommand\r\n", "-NOPERM it may not ask\r\n"] {
             assert!(!answered(refusal).unwrap());

@@ -76,7 +76,7 @@ impl Router {
 }
 
 async fn close_at(router: &Router, client: &redis::Client) -> RedisResult<()> {
-    let (connection, _) = router.dialer.dial(client.clone(), false).await?;
+    let (connection, _) = router.dialer.dial(client.clone(), None).await?;
     // The dial has done it, unless the server could not.
     let closed = clock::within(router.dialer.answer_timeout, connection.close_stale()).await;
     connection.record().carried_no_request();
@@ -99,7 +99,7 @@ mod tests {
         let (endpoint, events) = (Endpoint::Cluster(vec![info.clone()]), Arc::default());
         let router =
             Router::new(endpoint, times, Vec::new(), false, pushes, events, String::new()).unwrap();
-        let node = Node::new(info.clone(), false).unwrap();
+        let node = Node::new(info.clone()).unwrap();
         router.log_failure(&node, &"no answer");
         assert!(router.events.is_in_outage());
         router.retire(node.retire());

@@ -80,7 +80,7 @@ impl Sentinels {
         server: ConnectionInfo,
     ) -> Result<Self, Error> {
         // The client sends nothing there before it has found a primary.
-        let primary = Arc::new(Node::new(server.clone(), true)?);
+        let primary = Arc::new(Node::new(server.clone())?);
         let reports = Reports::of(logins.len());
         Ok(Self {
             name,

@@ -102,6 +102,25 @@ impl Cluster {
         self.agrees();
     }
 
+    /// Nodes of another cluster have the addresses of those nodes, which were killed, and all slots there.
+    pub(crate) fn give_away(&self, nodes: &[usize]) {
+        let stranger = |node: &usize| ClusterNode {
+            id: format!("f{node:039x}"),
+            host: format!("node{node}"),
+            port: 6379,
+            epoch: 9,
+            slots: if nodes.len() == 1 { vec![(0, 16_383)] } else { vec![MASTERS[*node]] },
+            ..ClusterNode::default()
+        };
+        let strangers: Vec<_> = nodes.iter().map(stranger).collect();
+        for (node, me) in nodes.iter().zip(&strangers) {
+            let (me, nodes) = (me.id.clone(), strangers.clone());
+            self.network.start(self.nodes[*node], |server, now| server.start(now));
+            let view = ClusterView { me, nodes, ..ClusterView::default() };
+            self.network.at(self.nodes[*node], |node, _| node.see(view));
+        }
+    }
+
     /// Each node has one other that takes its place.
     pub(crate) fn other(node: usize) -> usize {
         (node + 3) % 6

@@ -193,6 +193,10 @@ impl Router {
     ) -> RedisResult<Found> {
         Ok(match (&self.topology, answer) {
             (Topology::Sentinel(_), Some(role)) if !is_primary(&role) => Found::Replica,
+            (Topology::Sentinel(sentinels), Some(_)) => {
+                sentinels.accept(connection.server());
+                Found::Itself
+            }
             (Topology::Cluster(cluster), Some(id)) => {
                 let is_stranger =
                     cluster.is_stranger(&id, connection, self.dialer.answer_timeout).await;

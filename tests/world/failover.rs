@@ -410,3 +410,36 @@ fn a_primary_that_became_a_replica_says_so_and_the_client_goes_to_the_new_one() 
         group.is_empty();
     });
 }
+
+/// Which of them is the primary is not decided yet.
+#[test]
+fn two_reported_servers_that_both_answer_as_replicas_are_dialled_in_turns_at_a_pace() {
+    play(0, async |scene| {
+        let group = Group::new(scene);
+        let client = group.connect(group.builder().watchdog_timeout(WATCHDOG)).await;
+        group.names(0, 1, 8);
+        group.names(1, 2, 9);
+        group.names(2, 2, 9);
+        group.kill(0);
+        let begun = Instant::now();
+        while begun.elapsed() < MINUTE {
+            let refused = client.lock("undecided").try_lock_now().await;
+            assert_eq!(refused.expect_err("no primary").kind(), ErrorKind::Unavailable);
+        }
+        let asked: u64 = [1, 2].map(|server| group.calls(server, "role")).iter().sum();
+        // Each second two for each of the three reports, and a dial after each pause of half a second or a quarter less.
+        assert!(asked < 60 * 3 * 2 + 60 * 8 / 3 + 60, "asked {asked} times in a minute");
+        // Those that name it do not see it any more.
+        group.sentinels[1..].iter().for_each(|sentinel| scene.network.stop(*sentinel));
+        group.follow(2, None);
+        let decided = Instant::now();
+        let guard = hold(&client.lock("undecided")).await;
+        assert!(decided.elapsed() < 2 * SECOND, "{:?}", decided.elapsed());
+        // The one of the older configuration, too.
+        group.follow(1, None);
+        sleep(ms(20_000)).await;
+        assert!(!guard.is_lost());
+        release(guard).await;
+        assert_eq!(group.calls(1, "evalsha"), 0, "the client went back to it");
+    });
+}

@@ -215,7 +215,7 @@ impl Sentinels {
     ) -> RedisResult<()> {
         let answer_timeout = router.dialer.answer_timeout;
         clock::within(answer_timeout, sentinel.connection.subscribe("+switch-master")).await?;
-        let (mut probe, mut reported) = (PROBE_PAUSES, false);
+        let (mut probe, mut probed, mut reported) = (PROBE_PAUSES, None, false);
         loop {
             let refresh_requested = self.refresh_requested.notified();
             match fetch_report(&mut sentinel.connection, &self.name, &router.dialer).await {
@@ -223,10 +223,13 @@ impl Sentinels {
                     reported = false;
                     self.reported(number, said.clone(), router);
                     if !self.reports.lock().is_rejected(number) {
-                        probe.reset();
-                    } else if self.is_primary_now(&said.report, &router.dialer).await {
-                        self.reports.lock().accept(&said.report);
-                        self.reported(number, said, router);
+                        (probe, probed) = (PROBE_PAUSES, None);
+                    } else if is_due(probed, &probe) {
+                        if self.is_primary_now(&said.report, &router.dialer).await {
+                            self.reports.lock().accept(|report| *report == said.report);
+                            self.reported(number, said, router);
+                        }
+                        probed = Some(clock::now());
                     }
                 }
                 Err(error) if classify(&error) == ErrorClass::ConnectionLost => return Err(error),
@@ -264,6 +267,11 @@ impl Sentinels {
         matches!(asked.await, Ok([role]) if is_primary(&role))
     }
 
+    /// That server has answered as the primary.
+    pub(super) fn accept(&self, server: &str) {
+        self.reports.lock().accept(|report| self.name_of(report) == server);
+    }
+
     fn reported(&self, number: usize, said: Said, router: &Router) {
         let mut reports = self.reports.lock();
         reports.record(number, said.report, said.known, said.asked);
@@ -280,7 +288,7 @@ impl Sentinels {
 
     /// Follows the newest report. It holds the mutex until then: else it could follow an older
     /// report after a newer one.
-    fn follow_newest(&self, mut reports: MutexGuard<'_, Reports>, router: &Router) {
+    fn follow_newest(&self, reports: MutexGuard<'_, Reports>, router: &Router) {
         let Some(newest) = reports.newest() else { return };
         let info = address::at(&self.server, &newest.host, newest.port);
         let name = address::name(&info);
@@ -299,6 +307,11 @@ impl Sentinels {
     fn name_of(&self, report: &Report) -> String {
         address::name(&address::at(&self.server, &report.host, report.port))
     }
+}
+
+/// Whether it is time to ask a server for its role again. Calls that find no primary have the Sentinels asked more often.
+fn is_due(probed: Option<Instant>, pauses: &Backoff) -> bool {
+    probed.is_none_or(|at| clock::now() >= at + pauses.last().min(LONGEST_PAUSE))
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -82,6 +82,13 @@ impl Group {
         self.knows(sentinel, host, port, Some(self.address(self.primary())));
     }
 
+    /// That Sentinel names that server, whatever the others say.
+    pub(crate) fn names(&self, sentinel: usize, server: usize, epoch: u64) {
+        let (host, port) = self.address(server);
+        let master = Master { name: MASTER.into(), host, port, epoch, promoted: None };
+        self.network.at(self.sentinels[sentinel], |sentinel, _| sentinel.know(master));
+    }
+
     fn knows(&self, sentinel: usize, host: String, port: u16, promoted: Option<(String, u16)>) {
         let (name, epoch) = (MASTER.into(), self.epoch.get());
         let master = Master { name, host, port, epoch, promoted };

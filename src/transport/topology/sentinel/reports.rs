@@ -68,8 +68,9 @@ impl Reports {
         }
     }
 
-    pub(super) fn accept(&mut self, report: &Report) {
-        self.rejected.retain(|rejected| rejected != report);
+    /// The server that `names` the reports is the primary.
+    pub(super) fn accept(&mut self, names: impl Fn(&Report) -> bool) {
+        self.rejected.retain(|rejected| !names(rejected));
     }
 
     /// Whether the last report of that Sentinel is rejected.
@@ -77,14 +78,10 @@ impl Reports {
         self.last[number].report.as_ref().is_some_and(|report| self.rejected.contains(report))
     }
 
-    /// The newest report that is not rejected.
-    pub(super) fn newest(&mut self) -> Option<&Report> {
-        let Self { last, rejected } = self;
-        if named(last).all(|report| rejected.contains(report)) {
-            // A rejected server may have become the primary again, without an event.
-            rejected.clear();
-        }
-        named(last).filter(|report| !rejected.contains(report)).max()
+    /// The newest report that is not rejected; the newest one, if all are: it may come true without an event.
+    pub(super) fn newest(&self) -> Option<&Report> {
+        let counts = |report: &&Report| !self.rejected.contains(report);
+        named(&self.last).filter(counts).max().or_else(|| named(&self.last).max())
     }
 
     fn forget_outlived(&mut self, now: Instant) {
@@ -172,28 +169,30 @@ mod tests {
     #[test]
     fn the_newest_report_counts_unless_it_is_rejected() {
         let (mut reports, now) = (Reports::of(3), clock::now());
-        let newest = |reports: &mut Reports| reports.newest().map(|report| report.host.clone());
-        assert_eq!(newest(&mut reports), None);
+        let newest = |reports: &Reports| reports.newest().map(|report| report.host.clone());
+        assert_eq!(newest(&reports), None);
         reports.record(0, report(9, "new"), 3, now);
         reports.record(1, report(10, "newest"), 3, now);
         // A Sentinel that was away reports an earlier primary.
         reports.record(2, report(2, "old"), 3, now);
-        assert_eq!(newest(&mut reports).as_deref(), Some("newest"));
+        assert_eq!(newest(&reports).as_deref(), Some("newest"));
         reports.reject(|report| report.host == "newest");
         assert!(reports.is_rejected(1) && !reports.is_rejected(0));
-        assert_eq!(newest(&mut reports).as_deref(), Some("new"));
+        assert_eq!(newest(&reports).as_deref(), Some("new"));
         // A later report of the same server is another one.
         reports.record(2, report(11, "newest"), 3, now);
-        assert_eq!(newest(&mut reports).as_deref(), Some("newest"));
+        assert_eq!(newest(&reports).as_deref(), Some("newest"));
     }
 
     #[test]
-    fn when_every_report_is_rejected_every_report_counts_again() {
-        let mut reports = Reports::of(2);
-        reports.record(0, report(1, "one"), 2, clock::now());
+    fn when_every_report_is_rejected_the_newest_counts_until_one_is_accepted() {
+        let (mut reports, now) = (Reports::of(2), clock::now());
+        reports.record(0, report(1, "one"), 2, now);
+        reports.record(1, report(2, "two"), 2, now);
         reports.reject(|_| true);
-        assert!(reports.is_rejected(0));
+        assert_eq!(reports.newest().expect("a report").host, "two");
+        reports.accept(|report| report.host == "one");
+        assert!(!reports.is_rejected(0) && reports.is_rejected(1));
         assert_eq!(reports.newest().expect("a report").host, "one");
-        assert!(!reports.is_rejected(0));
     }
 }

@@ -25,6 +25,8 @@ use super::turns::TurnTimes;
 /// The queues, with the waiters `W` in them.
 pub(crate) struct Queues<W> {
     by_lock: HashMap<Arc<Names>, WaitQueue<W>>,
+    /// How many of them are of locks in whose queues clients wait in order: mostly none.
+    in_order: usize,
     pub(super) subscriptions: Subscriptions,
     /// The number of the last waiter that has come, or of the last entry that a request has brought for another one.
     last_ticket: Ticket,
@@ -39,6 +41,7 @@ impl<W> Queues<W> {
         let at = Moment { now, limits, times: TurnTimes::default() };
         Self {
             by_lock: HashMap::default(),
+            in_order: 0,
             subscriptions: Subscriptions::default(),
             last_ticket: 0,
             answer_delay: AnswerDelay::default(),
@@ -89,11 +92,13 @@ impl<W> Queues<W> {
             let subscriptions = &self.subscriptions;
             self.by_lock.retain(|names, queue| !queue.is_unused(now) || subscriptions.has(names));
             self.sweep.swept(self.by_lock.len());
+            self.in_order = self.by_lock.keys().filter(|names| names.is_in_order()).count();
         }
         let (order, first_request) = match names.is_in_order() {
             true => (Order::Queued(OwnEntry::default()), limits.grace),
             false => (Order::TakesTurns(None), limits.request),
         };
+        self.in_order += usize::from(names.is_in_order());
         self.by_lock.insert(names.clone(), WaitQueue::new(order, first_request, now));
     }
 
@@ -306,7 +311,7 @@ impl<W> Queues<W> {
         let is_used = |(names, queue): (&Arc<Names>, &WaitQueue<W>)| {
             names.is_in_order() && (!queue.is_empty() || self.subscriptions.has(names))
         };
-        self.by_lock.iter().any(is_used)
+        self.in_order > 0 && self.by_lock.iter().any(is_used)
     }
 
     /// The client was closed: all waiters leave. Returns the locks in whose queues its entries are to be given up,

@@ -5,6 +5,7 @@
 //! nothing is kept. With the subscription this client keeps what it knows of the lock, so a new
 //! caller need not ask what a message would have reported.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,15 +25,20 @@ pub(crate) struct Plan {
 #[derive(Default)]
 pub(super) struct Subscriptions {
     by_channel: HashMap<Arc<str>, Subscription>,
+    /// Those that no connection has yet, so that a driver need not look at all.
+    wanted: BTreeSet<Arc<str>>,
+    /// Those that no waiter needs, by the time until which they are kept.
+    kept: BTreeSet<(Instant, Arc<str>)>,
     /// When the driver checks next without a notification.
     next_check: Option<Instant>,
 }
 
 pub(super) struct Subscription {
+    channel: Arc<str>,
     state: State,
     /// The number of the connection on which the driver last asked for the subscription.
     on: Option<u64>,
-    /// No waiter is left: until when the subscription is kept all the same.
+    /// No waiter is left: until when the subscription is kept all the same. Then it is in `kept`.
     kept_until: Option<Instant>,
     /// Two locks can share a channel: `a` and `{a}`, or a plain lock and a fair one.
     pub(super) locks: Vec<Arc<Names>>,
@@ -59,8 +65,18 @@ enum State {
 
 impl Subscription {
     /// The subscription does not exist any more. Returns whether it was live.
-    fn end(&mut self) -> bool {
+    fn end(&mut self, wanted: &mut BTreeSet<Arc<str>>) -> bool {
+        wanted.insert(self.channel.clone());
         std::mem::replace(&mut self.state, State::Wanted) == State::Live
+    }
+
+    /// How long it is kept without a waiter; `None` if there is one.
+    fn keep(&mut self, until: Option<Instant>, kept: &mut BTreeSet<(Instant, Arc<str>)>) {
+        if let Some(before) = self.kept_until.take() {
+            kept.remove(&(before, self.channel.clone()));
+        }
+        kept.extend(until.map(|until| (until, self.channel.clone())));
+        self.kept_until = until;
     }
 }
 
@@ -71,7 +87,7 @@ impl Subscriptions {
         let Some(subscription) = known.filter(|known| known.locks.contains(names)) else {
             return false;
         };
-        subscription.kept_until = None;
+        subscription.keep(None, &mut self.kept);
         subscription.state == State::Live
     }
 
@@ -79,11 +95,15 @@ impl Subscriptions {
     pub(super) fn want(&mut self, channel: &str, names: &Arc<Names>) -> Wanted {
         let Some(subscription) = self.by_channel.get_mut(channel) else {
             let (state, locks) = (State::Wanted, vec![names.clone()]);
-            let subscription = Subscription { state, on: None, kept_until: None, locks };
-            self.by_channel.insert(channel.into(), subscription);
+            let channel: Arc<str> = channel.into();
+            let named = channel.clone();
+            let subscription =
+                Subscription { channel: named, state, on: None, kept_until: None, locks };
+            self.wanted.insert(channel.clone());
+            self.by_channel.insert(channel, subscription);
             return Wanted::New;
         };
-        subscription.kept_until = None;
+        subscription.keep(None, &mut self.kept);
         if subscription.locks.contains(names) {
             return Wanted::There;
         }
@@ -105,7 +125,7 @@ impl Subscriptions {
     /// The last waiter has left: true if the driver has something to do.
     pub(super) fn keep_until(&mut self, channel: &str, until: Instant) -> bool {
         let Some(subscription) = self.by_channel.get_mut(channel) else { return false };
-        subscription.kept_until = Some(until);
+        subscription.keep(Some(until), &mut self.kept);
         self.next_check.is_none_or(|check| until < check)
     }
 
@@ -133,20 +153,18 @@ impl Subscriptions {
         on: u64,
         mine: impl Fn(&str) -> bool,
     ) -> (bool, Option<Instant>) {
-        let mut dirty = false;
-        self.next_check = None;
-        for (name, subscription) in &self.by_channel {
-            let wanted = subscription.state == State::Wanted;
-            match subscription.kept_until {
-                None => dirty |= wanted && mine(name),
-                Some(_) if wanted => dirty = true,
-                Some(until) if until <= now => dirty |= subscription.on == Some(on),
-                Some(until) => {
-                    self.next_check = Some(self.next_check.map_or(until, |next| next.min(until)));
-                }
-            }
-        }
-        (dirty, self.next_check)
+        let of = |channel: &Arc<str>| &self.by_channel[channel];
+        let is_over = self.over(now).any(|(_, channel)| of(channel).on == Some(on));
+        let mut wanted = self.wanted.iter();
+        let is_wanted = wanted.any(|channel| of(channel).kept_until.is_some() || mine(channel));
+        let mut kept = self.kept.iter().filter(|(_, channel)| of(channel).state != State::Wanted);
+        self.next_check = kept.find(|(until, _)| *until > now).map(|(until, _)| *until);
+        (is_over || is_wanted, self.next_check)
+    }
+
+    /// Those that are kept no longer.
+    fn over(&self, now: Instant) -> impl Iterator<Item = &(Instant, Arc<str>)> {
+        self.kept.iter().take_while(move |(until, _)| *until <= now)
     }
 
     /// What to send to a server now on the connection `on`. Its channels count as asked for. `unsubscribed`
@@ -159,23 +177,29 @@ impl Subscriptions {
         mut unsubscribed: impl FnMut(&str, &Names),
     ) -> Plan {
         let mut plan = Plan::default();
-        self.by_channel.retain(|name, subscription| {
-            let wanted = subscription.state == State::Wanted;
-            let is_over = subscription
-                .kept_until
-                .is_some_and(|until| wanted || until <= now && subscription.on == Some(on));
-            if is_over {
-                if !wanted {
-                    plan.unsubscribe.push(name.clone());
-                    subscription.locks.iter().for_each(|names| unsubscribed(name, names));
-                }
-            } else if wanted && subscription.kept_until.is_none() && mine(name) {
-                subscription.state = State::Sent;
-                subscription.on = Some(on);
-                plan.subscribe.push(name.clone());
+        for channel in std::mem::take(&mut self.wanted) {
+            let Some(subscription) = self.by_channel.get_mut(&channel) else { continue };
+            if subscription.kept_until.is_some() {
+                subscription.keep(None, &mut self.kept);
+                self.by_channel.remove(&channel);
+            } else if mine(&channel) {
+                (subscription.state, subscription.on) = (State::Sent, Some(on));
+                plan.subscribe.push(channel);
+            } else {
+                self.wanted.insert(channel);
             }
-            !is_over
-        });
+        }
+        let over: Vec<_> = self.over(now).cloned().collect();
+        for kept in over {
+            if self.by_channel[&kept.1].on == Some(on) {
+                self.kept.remove(&kept);
+                let (_, channel) = kept;
+                let subscription = self.by_channel.remove(&channel);
+                let locks = subscription.iter().flat_map(|subscription| &subscription.locks);
+                locks.for_each(|names| unsubscribed(&channel, names));
+                plan.unsubscribe.push(channel);
+            }
+        }
         plan
     }
 
@@ -195,7 +219,8 @@ impl Subscriptions {
     /// whether it was subscribed, if it is known on that connection.
     pub(super) fn deny(&mut self, channel: &str, on: u64) -> Option<bool> {
         let known = self.by_channel.get_mut(channel);
-        known.filter(|known| known.on == Some(on)).map(Subscription::end)
+        let wanted = &mut self.wanted;
+        known.filter(|known| known.on == Some(on)).map(|known| known.end(wanted))
     }
 
     /// The connection `on` was cut, and with it every subscription on it. Returns which, and whether each was
@@ -203,7 +228,8 @@ impl Subscriptions {
     pub(super) fn cut(&mut self, on: u64) -> Vec<(Arc<str>, bool)> {
         let all = self.by_channel.iter_mut();
         let there = all.filter(|(_, subscription)| subscription.on == Some(on));
-        there.map(|(channel, subscription)| (channel.clone(), subscription.end())).collect()
+        let wanted = &mut self.wanted;
+        there.map(|(channel, subscription)| (channel.clone(), subscription.end(wanted))).collect()
     }
 
     /// Whether a waiter needs a message that would come on the connection `on`.
@@ -220,6 +246,6 @@ impl Subscriptions {
     }
 
     pub(super) fn clear(&mut self) {
-        self.by_channel.clear();
+        *self = Self::default();
     }
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::wait::change::LONGEST_PARK;
 use crate::wait::turns::TurnLimits;
 
+mod crowd;
 mod fair;
 mod handoff;
 mod model;

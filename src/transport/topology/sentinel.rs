@@ -15,17 +15,15 @@
 //! 5. When the primary changes, the client uses no connection to the old one any more, even if it
 //!    would still answer. It would grant locks that other clients do not see.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ConnectionInfo, PushKind, RedisError, RedisResult};
+use redis::{ConnectionInfo, RedisError, RedisResult};
 use tokio::sync::Notify;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
 use crate::backoff::{Backoff, LONGEST_PAUSE};
@@ -35,13 +33,15 @@ use crate::host::{Driven, here};
 use crate::signal;
 use crate::transport::connection::dial::Dialer;
 use crate::transport::connection::pace::Pace;
-use crate::transport::connection::{ask_first, is_primary, open};
+use crate::transport::connection::{ask_first, is_primary};
 use crate::transport::error_class::{ErrorClass, classify, is_fatal};
 use crate::transport::failure::{is_unknown_host, refused, unavailable};
 use crate::transport::{Node, Router, address};
 
 mod reports;
+mod said;
 use reports::{Report, Reports};
+use said::{Event, Said, connect, connect_as, fetch_report};
 
 /// How long, at least, the client waits for newer reports after the first one.
 const MIN_WAIT_FOR_OTHERS: Duration = Duration::from_millis(50);
@@ -222,14 +222,22 @@ impl Sentinels {
                 Ok(said) => {
                     reported = false;
                     self.reported(number, said.clone(), router);
-                    if !self.reports.lock().is_rejected(number) {
+                    if !self.has_to_be_probed(number, &said.report) {
                         (probe, probed) = (PROBE_PAUSES, None);
                     } else if is_due(probed, &probe) {
-                        if self.is_primary_now(&said.report, &router.dialer).await {
+                        let is_primary = tokio::select! {
+                            biased;
+                            event = events.recv() => {
+                                go_on(event)?;
+                                continue;
+                            }
+                            is_primary = self.is_primary_now(&said.report, &router.dialer) => is_primary,
+                        };
+                        if is_primary {
                             self.reports.lock().accept(|report| *report == said.report);
                             self.reported(number, said, router);
                         }
-                        probed = Some(clock::now());
+                        (_, probed) = (probe.next(), Some(clock::now()));
                     }
                 }
                 Err(error) if classify(&error) == ErrorClass::ConnectionLost => return Err(error),
@@ -242,17 +250,20 @@ impl Sentinels {
                 }
             }
             clock::sleep(MIN_REQUEST_INTERVAL).await;
-            let is_rejected = self.reports.lock().is_rejected(number);
-            let silence = if is_rejected { probe.next() } else { LONGEST_SILENCE };
+            let silence = if probed.is_some() { probe.last() } else { LONGEST_SILENCE };
             tokio::select! {
                 biased;
                 () = refresh_requested => {}
-                event = events.recv() => if event != Some(Event::Switch) {
-                    return Err(io::Error::from(io::ErrorKind::ConnectionReset).into());
-                },
+                event = events.recv() => go_on(event)?,
                 () = clock::sleep(silence) => {}
             }
         }
+    }
+
+    /// Whether the last report of that Sentinel is rejected, and the client does not dial its server anyway.
+    fn has_to_be_probed(&self, number: usize, report: &Report) -> bool {
+        let is_dialled = self.name_of(report) == address::name(&self.primary.info());
+        !is_dialled && self.reports.lock().is_rejected(number)
     }
 
     /// Whether the server of a rejected report answers as the primary by now.
@@ -282,7 +293,10 @@ impl Sentinels {
     /// Rejects the reports of that server: it is a replica.
     pub(super) fn reject(&self, server: &str, router: &Router) {
         let mut reports = self.reports.lock();
-        reports.reject(|report| self.name_of(report) == server);
+        if reports.reject(|report| self.name_of(report) == server) {
+            // It has to be probed.
+            self.refresh();
+        }
         self.follow_newest(reports, router);
     }
 
@@ -309,82 +323,15 @@ impl Sentinels {
     }
 }
 
+/// What to do after an event: to ask again. An error if it is the end of the connection.
+fn go_on(event: Option<Event>) -> RedisResult<()> {
+    if event == Some(Event::Switch) {
+        return Ok(());
+    }
+    Err(io::Error::from(io::ErrorKind::ConnectionReset).into())
+}
+
 /// Whether it is time to ask a server for its role again. Calls that find no primary have the Sentinels asked more often.
 fn is_due(probed: Option<Instant>, pauses: &Backoff) -> bool {
     probed.is_none_or(|at| clock::now() >= at + pauses.last().min(LONGEST_PAUSE))
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Event {
-    Switch,
-    End,
-}
-
-/// Connects with the first settings that are not refused.
-async fn connect(
-    logins: &[ConnectionInfo],
-    answer_timeout: Duration,
-) -> RedisResult<(Driven, UnboundedReceiver<Event>)> {
-    let mut refusal = None;
-    for info in logins {
-        match connect_as(info.clone(), answer_timeout).await {
-            Err(error) if is_fatal(&error) => {
-                refusal.get_or_insert(error);
-            }
-            connected => return connected,
-        }
-    }
-    Err(refusal.expect("BUG: no address of a sentinel"))
-}
-
-async fn connect_as(
-    info: ConnectionInfo,
-    answer_timeout: Duration,
-) -> RedisResult<(Driven, UnboundedReceiver<Event>)> {
-    let (events, received) = unbounded_channel();
-    let tell = move |info: redis::PushInfo| match info.kind {
-        PushKind::Message => events.send(Event::Switch),
-        PushKind::Disconnection => events.send(Event::End),
-        _ => Ok(()),
-    };
-    let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(tell);
-    Ok((open(&redis::Client::open(info)?, config, answer_timeout).await?, received))
-}
-
-/// The answer of a Sentinel.
-#[derive(Clone)]
-struct Said {
-    report: Report,
-    /// How many Sentinels it knows of, itself included.
-    known: usize,
-    asked: Instant,
-}
-
-async fn fetch_report(
-    sentinel: &mut MultiplexedConnection,
-    name: &str,
-    dialer: &Dialer,
-) -> RedisResult<Said> {
-    let asked = clock::now();
-    // A Sentinel that leads a failover has the new epoch, and describes the old primary, until all replicas follow the
-    // new one. The address that it gives to clients is the new one.
-    let [fields, address] = ["MASTER", "GET-MASTER-ADDR-BY-NAME"].map(|what| {
-        let mut ask = redis::cmd("SENTINEL");
-        ask.arg(what).arg(name);
-        ask
-    });
-    let answers = ask_first(sentinel, &dialer.name, [fields, address]);
-    let [fields, address] = clock::within(dialer.answer_timeout, answers).await?;
-    let fields: BTreeMap<String, String> = redis::from_redis_value(fields.extract_error()?)?;
-    let field = |name: &str| fields.get(name);
-    let address: Option<(String, u16)> = redis::from_redis_value(address).ok();
-    let said = || {
-        let described = || Some((field("ip")?.clone(), field("port")?.parse().ok()?));
-        let (host, port) = address.or_else(described)?;
-        let report = Report { epoch: field("config-epoch")?.parse().ok()?, host, port };
-        let others = field("num-other-sentinels").and_then(|others| others.parse().ok());
-        Some(Said { report, known: 1 + others.unwrap_or(0_usize), asked })
-    };
-    let nonsense = (redis::ErrorKind::Parse, "SENTINEL MASTER was answered with something else");
-    said().ok_or_else(|| nonsense.into())
 }

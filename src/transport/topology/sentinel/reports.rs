@@ -58,14 +58,16 @@ impl Reports {
         self.last.iter().any(|last| last.report.is_some() && last.silent_since.is_none())
     }
 
-    /// Rejects the reports that `names` the server.
-    pub(super) fn reject(&mut self, names: impl Fn(&Report) -> bool) {
+    /// Rejects the reports that `names` the server. Returns whether one of them was not.
+    pub(super) fn reject(&mut self, names: impl Fn(&Report) -> bool) -> bool {
         let Self { last, rejected } = self;
+        let before = rejected.len();
         for report in named(last).filter(|report| names(report)) {
             if !rejected.contains(report) {
                 rejected.push(report.clone());
             }
         }
+        rejected.len() > before
     }
 
     /// The server that `names` the reports is the primary.

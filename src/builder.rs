@@ -105,6 +105,11 @@ impl LockClientBuilder {
     /// when connecting. User, password and TLS of the urls have to be the same in all of
     /// them, and are those of every node.
     ///
+    /// The first node that answers decides which cluster it is: name nodes by addresses that lead to no other one. From then
+    /// on the client uses no server that is not of the cluster, whatever address it has. If no node of the cluster has
+    /// served requests for 30 s, the client takes another cluster at these addresses for it, as after one was made anew,
+    /// and says so in the log.
+    ///
     /// Releases are published on sharded channels if the first node that answers has them (Redis 7.0
     /// and newer), else on plain ones. Redisson decides it like that, too, and all clients of one lock
     /// have to come to the same answer. So during an upgrade of the servers from 6.2 start no new

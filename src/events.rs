@@ -240,6 +240,13 @@ impl Events {
         tracing::warn!(%error, "no node of the cluster reports the slots");
     }
 
+    pub(crate) fn cluster_replaced(&self) {
+        tracing::warn!(
+            "no node of the cluster answers any more, and another cluster has the addresses that were \
+            given to the client: from now on it takes locks there"
+        );
+    }
+
     /// By this policy Redis may delete a lock that is held.
     pub(crate) fn may_evict(&self, policy: &str) {
         tracing::warn!(%policy, "Redis may evict locks when its memory is full: \

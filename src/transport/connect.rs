@@ -16,13 +16,13 @@ use crate::clock;
 use crate::error::Error;
 use crate::host::here;
 
-/// The round trips to find the servers: TCP, two of TLS, `HELLO`, and three requests to a node. Each may take as long as the
+/// The round trips to find the servers: TCP, two of TLS, `HELLO`, and the questions to a node. Each may take as long as the
 /// command timeout.
-const FIND_ROUND_TRIPS: u32 = 7;
+const FIND_ROUND_TRIPS: u32 = 5;
 
-/// The round trips until a connection is ready: TCP, two of TLS, `HELLO`, and two more. Each may take as long as the command
-/// timeout.
-const DIAL_ROUND_TRIPS: u32 = 6;
+/// The round trips until a connection is ready: TCP, two of TLS, `HELLO`, and three more. Each may take as long as the
+/// command timeout.
+const DIAL_ROUND_TRIPS: u32 = 7;
 
 impl Router {
     /// Tries once to make the connections of this runtime. The caller gets the error at once.

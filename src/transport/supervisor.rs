@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use redis::{Cmd, RedisError, RedisResult};
 
-use super::connection::dial::Dialer;
+use super::connection::dial::{Dialed, Dialer};
 use super::connection::runtime_slot::RuntimeSlot;
 use super::error_class::is_fatal;
 use super::failure::explain;
@@ -108,6 +108,7 @@ impl Supervisor {
 
     /// `None` if the supervisor has to end.
     async fn connect(&self) -> Option<Connection> {
+        let mut met_stranger = false;
         loop {
             self.pause().await?;
             let (router, node, runtime_slot) = self.all()?;
@@ -152,7 +153,9 @@ impl Supervisor {
                         Found::Stranger => {
                             let error = io::Error::other("the server is of another cluster").into();
                             router.log_failure(&node, &explain(&error));
-                            router.refresh();
+                            if !std::mem::replace(&mut met_stranger, true) {
+                                router.refresh();
+                            }
                             error
                         }
                     }
@@ -178,12 +181,15 @@ impl Supervisor {
         client: redis::Client,
         question: Option<Cmd>,
     ) -> RedisResult<(Connection, Found)> {
-        let (connection, answer) = dialer.dial(client, question).await?;
+        let Dialed { connection, answer, missing } = dialer.dial(client, question).await?;
         let found = match self.router.upgrade() {
             Some(router) => router.found(&connection, answer).await,
             None => Ok(Found::Itself),
         };
         let found = found.inspect_err(|_| connection.record().carried_no_request())?;
+        if found == Found::Itself {
+            dialer.prepare(&connection, missing).await?;
+        }
         Ok((connection, found))
     }
 

@@ -184,22 +184,22 @@ impl Router {
         }
     }
 
-    /// What server a new connection leads to, by its answer to the [question](Self::question). Without one, as of a user
-    /// that may not ask, it is the right one: a replica refuses the first write.
+    /// What server a new connection leads to, by its answer to the [question](Self::question). For a user that may not ask
+    /// it is the right one: a replica refuses the first write.
     pub(super) async fn found(
         &self,
         connection: &Connection,
-        answer: Option<Value>,
+        answer: RedisResult<Value>,
     ) -> RedisResult<Found> {
         Ok(match (&self.topology, answer) {
-            (Topology::Sentinel(_), Some(role)) if !is_primary(&role) => Found::Replica,
-            (Topology::Sentinel(sentinels), Some(_)) => {
+            (Topology::Sentinel(_), Ok(role)) if !is_primary(&role) => Found::Replica,
+            (Topology::Sentinel(sentinels), Ok(_)) => {
                 sentinels.accept(connection.server());
                 Found::Itself
             }
-            (Topology::Cluster(cluster), Some(id)) => {
+            (Topology::Cluster(cluster), id) => {
                 let is_stranger =
-                    cluster.is_stranger(&id, connection, self.dialer.answer_timeout).await;
+                    cluster.is_stranger(id, connection, self.dialer.answer_timeout).await;
                 if is_stranger? { Found::Stranger } else { Found::Itself }
             }
             _ => Found::Itself,

@@ -61,23 +61,40 @@ impl Dialer {
         Self { servers, scripts, pushes, answer_timeout, longest_pause, name: name.into(), numbers }
     }
 
-    /// Makes a connection, and asks the server that question. Returns the answer, too, unless the user may not ask.
-    /// Each of the round trips may take as long as a command.
+    /// Makes a connection, and asks the server that question. The connection has to be [prepared](Self::prepare), if it
+    /// leads to the right server. Each of the round trips may take as long as a command.
     pub(in crate::transport) async fn dial(
         &self,
         client: redis::Client,
         question: Option<Cmd>,
-    ) -> RedisResult<(Connection, Option<Value>)> {
+    ) -> RedisResult<Dialed> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let server = address::name(client.get_connection_info());
         let info = ConnectionInfo { number, server, client };
         let connection = Connection::dial(info, self.answer_timeout, self.pushes.clone()).await?;
         let introduced = connection.introduce(&self.name, &self.servers, question, &self.scripts);
         let (answer, missing) = clock::within(self.answer_timeout, introduced).await?;
-        let prepared = clock::within(self.answer_timeout, prepare(&connection, missing)).await;
-        prepared.inspect_err(|_| connection.record().carried_no_request())?;
-        Ok((connection, answer))
+        Ok(Dialed { connection, answer, missing })
     }
+
+    /// Has the server of a new connection load the scripts that it lacks, and close the stale connections.
+    pub(in crate::transport) async fn prepare(
+        &self,
+        connection: &Connection,
+        missing: Vec<&'static Script>,
+    ) -> RedisResult<()> {
+        let prepared = clock::within(self.answer_timeout, prepare(connection, missing)).await;
+        prepared.inspect_err(|_| connection.record().carried_no_request())
+    }
+}
+
+/// A connection that is not prepared yet.
+pub(in crate::transport) struct Dialed {
+    pub(in crate::transport) connection: Connection,
+    /// Of the server, to the question.
+    pub(in crate::transport) answer: RedisResult<Value>,
+    /// The scripts that the server lacks.
+    pub(in crate::transport) missing: Vec<&'static Script>,
 }
 
 /// Loads the missing scripts, and has the stale connections closed: one round trip, if

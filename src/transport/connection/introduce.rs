@@ -12,21 +12,20 @@ use crate::transport::version;
 impl Connection {
     /// Names the connection, and asks the server for the identities of the connection and of itself, `question`, and
     /// which scripts it lacks. From here on the connection cannot be dropped without a record (see [`stale`]). Returns
-    /// the answer, unless the user may not ask, and the scripts.
+    /// the answer, which may be a refusal, and the scripts.
     pub(super) async fn introduce(
         &self,
         name: &str,
         servers: &Servers,
         question: Option<Cmd>,
         scripts: &[&'static Script],
-    ) -> RedisResult<(Option<Value>, Vec<&'static Script>)> {
+    ) -> RedisResult<(RedisResult<Value>, Vec<&'static Script>)> {
         let mut questions = named(name);
         questions.cmd("CLIENT").arg("INFO").cmd("INFO").arg("server");
         questions.cmd("SCRIPT").arg("EXISTS");
         for script in scripts {
             questions.arg(script.get_hash());
         }
-        let asks = question.is_some();
         if let Some(question) = question {
             questions.add_command(question);
         }
@@ -59,7 +58,7 @@ impl Connection {
                 version::check(self.send(&version::question()).await)?;
             }
         }
-        Ok((answer.ok().filter(|_| asks), missing(scripts, exist)))
+        Ok((answer, missing(scripts, exist)))
     }
 }
 

@@ -6,7 +6,8 @@
 //! 2. The client asks several nodes for a new map, one a moment after the other, and takes the
 //!    first answer: one node that hangs delays nothing. It takes the map of a node that is cut off
 //!    from the others only if no other node has one. The map of another cluster, which has the address of a node that
-//!    is gone, counts only from an address that the builder named, and if no node of this cluster answers ([`members`]).
+//!    is gone ([`members`]), counts only from an address that the builder named, and after no node of this cluster that
+//!    serves requests has answered for [`LONG_SILENCE`].
 //! 3. Connections to a node that has no slot any more go out of use, so that waiters that listened
 //!    there listen elsewhere. A node to which `ASK` leads stays: it is about to get a slot.
 
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
-use redis::{Cmd, ConnectionInfo, RedisError, RedisResult, Value};
+use redis::{ConnectionInfo, RedisError, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -25,14 +26,16 @@ use crate::error::Error;
 use crate::host::here;
 use crate::signal;
 use crate::transport::connection::dial::Dialer;
-use crate::transport::connection::{ask_first, open};
-use crate::transport::error_class::{ErrorClass, classify, is_fatal, redirection};
+use crate::transport::error_class::{ErrorClass, classify, redirection};
 use crate::transport::{Connection, Node, Router, address};
 
 mod map;
 mod members;
-use map::{Address, Map, Range};
+mod view;
+use map::{Address, Map};
 use members::Members;
+pub(super) use view::who_are_you;
+use view::{View, whom_do_you_know};
 
 /// How long the client waits for the answer of a node before it asks the next node as well.
 pub(in crate::transport) const NEXT_NODE_DELAY: Duration = Duration::from_millis(100);
@@ -42,6 +45,10 @@ const MIN_MAP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How much longer the pause is after no node has answered.
 const PAUSE_AFTER_SILENCE: Duration = Duration::from_millis(250);
+
+/// How long no node of the cluster serves requests before another cluster at the addresses of the builder counts. Far
+/// longer than a failover takes.
+const LONG_SILENCE: Duration = Duration::from_secs(30);
 
 pub(in crate::transport) struct Cluster {
     seeds: Vec<ConnectionInfo>,
@@ -53,15 +60,6 @@ pub(in crate::transport) struct Cluster {
     refresh_requested: Notify,
     /// Notified of every new map.
     changed: signal::Sender,
-}
-
-/// What a node reports.
-struct View {
-    ranges: Vec<Range>,
-    members: Members,
-    sharded: bool,
-    /// Whether the node serves requests. A node that is cut off from the others does not.
-    is_ok: bool,
 }
 
 impl Cluster {
@@ -142,22 +140,24 @@ impl Cluster {
         Some((node, for_good))
     }
 
-    /// Whether the server at the other end of a new connection, which has that id, is of another cluster. That takes a round
-    /// trip more if the client does not know the id.
+    /// Whether the server at the other end of a new connection, which has answered [`who_are_you`], is no node of this
+    /// cluster. That takes a round trip more if the client does not know its id.
     pub(super) async fn is_stranger(
         &self,
-        id: &Value,
+        id: RedisResult<Value>,
         connection: &Connection,
         answer_timeout: Duration,
     ) -> RedisResult<bool> {
-        if self.members.read().has(id) {
+        let id = match id {
+            Ok(id) => id,
+            // Another refusal says that this user may not ask.
+            Err(error) => return Ok(error.to_string().contains("cluster support disabled")),
+        };
+        if self.members.read().has(&id) {
             return Ok(false);
         }
         let asked = clock::within(answer_timeout, connection.send(&whom_do_you_know())).await;
-        let members = match asked {
-            Err(error) if !is_fatal(&error) => return Err(error),
-            asked => Members::parse(asked.ok()),
-        };
+        let members = Members::parse(asked)?;
         Ok(!self.members.read().may_be(&members))
     }
 
@@ -173,32 +173,41 @@ impl Cluster {
         deadline: Instant,
     ) -> RedisResult<()> {
         let asked_at = clock::now();
-        let view = clock::timeout_at(deadline, self.view(Vec::new(), &router.dialer));
+        let view = clock::timeout_at(deadline, self.view(Vec::new(), &router.dialer, true));
         self.apply(view.await.map_err(io::Error::from)??, asked_at, router);
         Ok(())
     }
 
     /// Fetches a new map on request, until this future is dropped.
     pub(super) async fn keep_up(&self, router: &Router) {
-        let mut reported = false;
+        let (mut reported, mut silent_since) = (false, None::<Instant>);
         loop {
             self.refresh_requested.notified().await;
             let known = self.nodes().iter().map(|node| node.info()).collect();
             let asked_at = clock::now();
-            match self.view(known, &router.dialer).await {
+            let long = silent_since.is_some_and(|since| asked_at >= since + LONG_SILENCE);
+            let serves = match self.view(known, &router.dialer, long).await {
                 Ok(view) => {
                     reported = false;
+                    let serves = view.is_ok;
                     self.apply(view, asked_at, router);
                     router.connect_to_new();
+                    serves
                 }
                 Err(error) => {
                     // Once an outage.
                     if !std::mem::replace(&mut reported, true) {
                         router.events.slots_unknown(&error);
                     }
-                    self.refresh_requested.notify_one();
-                    clock::sleep(PAUSE_AFTER_SILENCE).await;
+                    false
                 }
+            };
+            if serves {
+                silent_since = None;
+            } else {
+                silent_since.get_or_insert(asked_at);
+                self.refresh_requested.notify_one();
+                clock::sleep(PAUSE_AFTER_SILENCE).await;
             }
             clock::sleep(MIN_MAP_INTERVAL).await;
         }
@@ -213,7 +222,10 @@ impl Cluster {
         let now = clock::now();
         let make = |address: &_| self.make(address);
         let gone = self.map.write().replace(view.ranges, asked_at, now, make);
-        *self.members.write() = view.members;
+        let is_ours = self.members.write().renew(view.members);
+        if !is_ours {
+            router.events.cluster_replaced();
+        }
         self.changed.send();
         for node in gone.unwrap_or_default() {
             router.retire(node.retire());
@@ -222,8 +234,14 @@ impl Cluster {
         }
     }
 
-    /// The first answer, of the nodes that are known and then of the seeds.
-    async fn view(&self, mut known: Vec<ConnectionInfo>, dialer: &Dialer) -> RedisResult<View> {
+    /// The first answer, of the nodes that are known and then of the seeds, which may be of another cluster if
+    /// `any_cluster`.
+    async fn view(
+        &self,
+        mut known: Vec<ConnectionInfo>,
+        dialer: &Dialer,
+        any_cluster: bool,
+    ) -> RedisResult<View> {
         let answer_timeout = dialer.answer_timeout;
         let first_seed = known.len();
         known.extend(self.seeds.iter().cloned());
@@ -234,7 +252,7 @@ impl Cluster {
             asked.spawn(here(async move {
                 clock::sleep(wait).await;
                 let asked_at = clock::now();
-                let view = fetch_view(info, &name, answer_timeout).await?;
+                let view = View::fetch(info, &name, answer_timeout).await?;
                 Ok((view, at >= first_seed, clock::now() - asked_at))
             }));
         }
@@ -242,13 +260,20 @@ impl Cluster {
         let all = NEXT_NODE_DELAY * u32::try_from(asked.len()).unwrap_or(u32::MAX);
         let all_asked = clock::now() + all.min(answer_timeout / 2);
         let (mut second_best, mut trouble, mut until) = (None, None, None);
-        let is_ours = |view: &View| self.members.read().may_be(&view.members);
         loop {
             let Some(answer) = clock::by(until, asked.join_next()).await.flatten() else { break };
             match answer {
-                Ok(Ok((view, ..))) if view.is_ok && is_ours(&view) => return Ok(view),
-                Ok(Ok((view, is_seed, took))) if is_seed || is_ours(&view) => {
-                    let rank = (is_ours(&view), view.is_ok);
+                Ok(Ok((view, is_seed, took))) => {
+                    let is_ours = self.members.read().may_be(&view.members);
+                    if view.is_ok && is_ours {
+                        return Ok(view);
+                    }
+                    if !(is_ours || any_cluster && is_seed) {
+                        let stranger = io::Error::other("a node of another cluster answers");
+                        trouble.get_or_insert(stranger.into());
+                        continue;
+                    }
+                    let rank = (view.is_ok, is_ours);
                     if second_best.as_ref().is_none_or(|(best, _)| rank > *best) {
                         second_best = Some((rank, view));
                     }
@@ -266,83 +291,5 @@ impl Cluster {
         }
         let no_answer = || io::Error::other("no node of the cluster answers").into();
         second_best.map(|(_, view)| view).ok_or_else(|| trouble.unwrap_or_else(no_answer))
-    }
-}
-
-/// What asks a node for its id.
-pub(super) fn who_are_you() -> Cmd {
-    question("CLUSTER", "MYID")
-}
-
-/// What asks a node for all nodes that it knows.
-fn whom_do_you_know() -> Cmd {
-    question("CLUSTER", "NODES")
-}
-
-fn question(container: &str, about: &str) -> Cmd {
-    let mut ask = redis::cmd(container);
-    ask.arg(about);
-    ask
-}
-
-/// The node may take `answer_timeout` for each answer.
-async fn fetch_view(
-    info: ConnectionInfo,
-    name: &str,
-    answer_timeout: Duration,
-) -> RedisResult<View> {
-    let host = address::host(&info).to_owned();
-    let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
-    let mut server = open(&redis::Client::open(info)?, config, answer_timeout).await?;
-    let [slots, state] = ["SLOTS", "INFO"].map(|of| question("CLUSTER", of));
-    let listeners = question("PUBSUB", "SHARDNUMSUB");
-    let questions = [slots, state, whom_do_you_know(), listeners];
-    let answers = ask_first(&mut server.connection, name, questions);
-    let [slots, state, members, listeners] = clock::within(answer_timeout, answers).await?;
-    let Some(ranges) = map::parse(&slots.extract_error()?, &host) else {
-        let nonsense = "CLUSTER SLOTS was answered with something else";
-        return Err((redis::ErrorKind::Parse, nonsense).into());
-    };
-    if ranges.is_empty() {
-        // The node belongs to no cluster any more, or not yet.
-        return Err(io::Error::other("the node knows of no slots").into());
-    }
-    let is_ok = match state {
-        Value::BulkString(info) => !String::from_utf8_lossy(&info).contains("cluster_state:fail"),
-        Value::VerbatimString { text, .. } => !text.contains("cluster_state:fail"),
-        // A user without permission to ask relies on the map.
-        _ => true,
-    };
-    let sharded = has_sharded_channels(listeners)?;
-    Ok(View { ranges, members: Members::parse(Some(members)), sharded, is_ok })
-}
-
-/// Whether a node has sharded channels, from its answer to a question about them. An error if it has not said that:
-/// the client holds on to what it hears first.
-fn has_sharded_channels(answer: Value) -> RedisResult<bool> {
-    match answer.extract_error() {
-        Ok(_) => Ok(true),
-        // It does not know the question, or this user may not ask.
-        Err(error) if is_fatal(&error) => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_node_that_is_busy_has_not_said_whether_it_has_sharded_channels() {
-        let answered = |line: &str| {
-            has_sharded_channels(redis::parse_redis_value(line.as_bytes()).expect("an answer"))
-        };
-        assert!(answered("*0\r\n").unwrap());
-        for refusal in ["-ERR Unknown PUBSUB subcommand\r\n", "-NOPERM it may not ask\r\n"] {
-            assert!(!answered(refusal).unwrap());
-        }
-        for refusal in ["-BUSY Redis is busy running a script\r\n", "-LOADING its data\r\n"] {
-            assert!(answered(refusal).is_err());
-        }
     }
 }

@@ -76,8 +76,7 @@ impl Router {
 }
 
 async fn close_at(router: &Router, client: &redis::Client) -> RedisResult<()> {
-    let (connection, _) = router.dialer.dial(client.clone(), None).await?;
-    // The dial has done it, unless the server could not.
+    let connection = router.dialer.dial(client.clone(), None).await?.connection;
     let closed = clock::within(router.dialer.answer_timeout, connection.close_stale()).await;
     connection.record().carried_no_request();
     closed

@@ -121,6 +121,21 @@ impl Cluster {
         }
     }
 
+    /// A server of another kind has the address of that node, which was killed: it is of no cluster.
+    pub(crate) fn replace_by_one_server(&self, node: usize) {
+        self.network.start(self.nodes[node], |server, now| {
+            *server = Server::new(Settings::default());
+            server.start(now);
+        });
+    }
+
+    /// That node believes that the cluster cannot be used.
+    pub(crate) fn fails(&self, node: usize) {
+        let (me, nodes) = (id(node), self.view.borrow().clone());
+        let view = ClusterView { me, nodes, is_down: true, ..ClusterView::default() };
+        self.network.at(self.nodes[node], |node, _| node.see(view));
+    }
+
     /// Each node has one other that takes its place.
     pub(crate) fn other(node: usize) -> usize {
         (node + 3) % 6

@@ -4,21 +4,41 @@
 //! another cluster can have the one of a node that is gone. It grants every lock of its slots, which others of the first
 //! cluster hold. A node keeps its id when it starts again, and it knows the ids of the others, also of those that are
 //! down. So a node whose id is new is of the same cluster if it knows another one that is.
+//!
+//! Not told apart: a node that left the cluster and kept its id (`CLUSTER RESET SOFT`, which `redis-cli --cluster del-node`
+//! has it do) when it joins another one; and a cluster that was set up from a copy of the other's files. A connection that
+//! is there is not asked again.
 
 use std::collections::BTreeSet;
 
-use redis::{Value, from_redis_value};
+use redis::{RedisResult, Value, from_redis_value};
+
+use crate::transport::error_class::is_fatal;
 
 /// The ids of the nodes that one node knows of, itself included. Empty if the user may not ask.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Members(BTreeSet<Box<str>>);
 
 impl Members {
-    /// From the answer to `CLUSTER NODES`: one line for each of them.
-    pub(super) fn parse(answer: Option<Value>) -> Self {
-        let text = answer.and_then(|answer| from_redis_value::<String>(answer).ok());
+    /// From the answer to `CLUSTER NODES`: one line for each of them. An error if the node has yet to say, because it loads
+    /// its data.
+    pub(super) fn parse(answer: RedisResult<Value>) -> RedisResult<Self> {
+        let text = match answer {
+            Ok(text) => from_redis_value::<String>(text)?,
+            Err(error) if !is_fatal(&error) => return Err(error),
+            Err(_) => String::new(),
+        };
         let id = |line: &str| line.split(' ').next().filter(|id| !id.is_empty()).map(Box::from);
-        Self(text.unwrap_or_default().lines().filter_map(id).collect())
+        Ok(Self(text.lines().filter_map(id).collect()))
+    }
+
+    /// Takes over what a node says now, if it may say. Returns whether the two may be of one cluster.
+    pub(super) fn renew(&mut self, now: Self) -> bool {
+        let may_be = self.may_be(&now);
+        if !now.0.is_empty() {
+            *self = now;
+        }
+        may_be
     }
 
     /// Whether the node with that id, as it answers for itself, is one of them.
@@ -40,7 +60,7 @@ mod tests {
         let line =
             |id: &&str| format!("{id} 10.0.0.1:7000@17000 master - 0 0 1 connected 0-5460\n");
         let text: String = ids.iter().map(line).collect();
-        Members::parse(Some(Value::BulkString(text.into_bytes())))
+        Members::parse(Ok(Value::BulkString(text.into_bytes()))).expect("an answer")
     }
 
     #[test]
@@ -52,12 +72,23 @@ mod tests {
         assert!(!ours.may_be(&members(&["c", "d"])));
     }
 
+    fn answered(line: &str) -> RedisResult<Members> {
+        let answer = redis::parse_redis_value(line.as_bytes());
+        Members::parse(answer.and_then(Value::extract_error))
+    }
+
     #[test]
     fn a_user_that_may_not_ask_takes_each_node_for_one_of_its_cluster() {
-        let refused = redis::parse_redis_value(b"-NOPERM it may not ask\r\n").ok();
-        for unknown in [Members::parse(None), Members::parse(refused)] {
-            assert_eq!(unknown, Members::default());
-            assert!(unknown.may_be(&members(&["a"])) && members(&["a"]).may_be(&unknown));
-        }
+        let unknown = answered("-NOPERM it may not ask\r\n").expect("no error");
+        assert_eq!(unknown, Members::default());
+        assert!(unknown.may_be(&members(&["a"])) && members(&["a"]).may_be(&unknown));
+        let mut known = members(&["a"]);
+        assert!(known.renew(unknown) && known == members(&["a"]), "the client forgot it");
+        assert!(!known.renew(members(&["b"])) && known == members(&["b"]));
+    }
+
+    #[test]
+    fn a_node_that_loads_its_data_has_not_said_whom_it_knows() {
+        assert!(answered("-LOADING Redis is loading the dataset in memory\r\n").is_err());
     }
 }

@@ -1,0 +1,111 @@
+//! What a node reports of its cluster, and how the client asks.
+
+use std::io;
+use std::time::Duration;
+
+use redis::{Cmd, ConnectionInfo, RedisResult, Value};
+
+use super::map::{self, Range};
+use super::members::Members;
+use crate::clock;
+use crate::transport::address;
+use crate::transport::connection::{ask_first, open};
+use crate::transport::error_class::is_fatal;
+
+/// What a node reports.
+pub(super) struct View {
+    pub(super) ranges: Vec<Range>,
+    pub(super) members: Members,
+    pub(super) sharded: bool,
+    /// Whether the node serves requests. A node that is cut off from the others does not.
+    pub(super) is_ok: bool,
+}
+
+/// What asks a node for its id.
+pub(in crate::transport::topology) fn who_are_you() -> Cmd {
+    question("CLUSTER", "MYID")
+}
+
+/// What asks a node for all nodes that it knows.
+pub(super) fn whom_do_you_know() -> Cmd {
+    question("CLUSTER", "NODES")
+}
+
+fn question(container: &str, about: &str) -> Cmd {
+    let mut ask = redis::cmd(container);
+    ask.arg(about);
+    ask
+}
+
+impl View {
+    /// Asks a node, which may take `answer_timeout` for each answer.
+    pub(super) async fn fetch(
+        info: ConnectionInfo,
+        name: &str,
+        answer_timeout: Duration,
+    ) -> RedisResult<Self> {
+        let host = address::host(&info).to_owned();
+        let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+        let mut server = open(&redis::Client::open(info)?, config, answer_timeout).await?;
+        let [slots, state] = ["SLOTS", "INFO"].map(|about| question("CLUSTER", about));
+        let listeners = question("PUBSUB", "SHARDNUMSUB");
+        let questions = [slots, state, whom_do_you_know(), listeners];
+        let answers = ask_first(&mut server.connection, name, questions);
+        let [slots, state, members, listeners] = clock::within(answer_timeout, answers).await?;
+        let Some(ranges) = map::parse(&slots.extract_error()?, &host) else {
+            let nonsense = "CLUSTER SLOTS was answered with something else";
+            return Err((redis::ErrorKind::Parse, nonsense).into());
+        };
+        if ranges.is_empty() {
+            // The node belongs to no cluster any more, or not yet.
+            return Err(io::Error::other("the node knows of no slots").into());
+        }
+        let members = Members::parse(members.extract_error())?;
+        let is_ok = serves(state.extract_error())?;
+        let sharded = has_sharded_channels(listeners.extract_error())?;
+        Ok(Self { ranges, members, sharded, is_ok })
+    }
+}
+
+/// Whether a node serves requests, from its answer to `CLUSTER INFO`.
+fn serves(answer: RedisResult<Value>) -> RedisResult<bool> {
+    let is_ok = |info: &str| !info.contains("cluster_state:fail");
+    match answer {
+        Ok(Value::BulkString(info)) => Ok(is_ok(&String::from_utf8_lossy(&info))),
+        Ok(Value::VerbatimString { text, .. }) => Ok(is_ok(&text)),
+        Err(error) if !is_fatal(&error) => Err(error),
+        // A user without permission to ask relies on the map.
+        _ => Ok(true),
+    }
+}
+
+/// Whether a node has sharded channels, from its answer to a question about them. An error if it has not said that:
+/// the client holds on to what it hears first.
+fn has_sharded_channels(answer: RedisResult<Value>) -> RedisResult<bool> {
+    match answer {
+        Ok(_) => Ok(true),
+        // It does not know the question, or this user may not ask.
+        Err(error) if is_fatal(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_busy_has_not_said_whether_it_has_sharded_channels() {
+        let answered = |line: &str| {
+            let answer = redis::parse_redis_value(line.as_bytes());
+            has_sharded_channels(answer.and_then(Value::extract_error))
+        };
+        assert!(answered("*0\r\n").unwrap());
+        for refusal in ["-ERR Unknown PUBSUB subcommand\r\n", "-NOPERM it may not ask\r\n"] {
+            assert!(!answered(refusal).unwrap());
+        }
+        for refusal in ["-BUSY Redis is busy running a script\r\n", "-LOADING its data\r\n"] {
+            assert!(answered(refusal).is_err());
+        }
+    }
+}

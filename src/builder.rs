@@ -106,9 +106,9 @@ impl LockClientBuilder {
     /// them, and are those of every node.
     ///
     /// The first node that answers decides which cluster it is: name nodes by addresses that lead to no other one. From then
-    /// on the client uses no server that is not of the cluster, whatever address it has. If no node of the cluster has
-    /// served requests for 30 s, the client takes another cluster at these addresses for it, as after one was made anew,
-    /// and says so in the log.
+    /// on the client uses no server that is not of the cluster, whatever address it has. If it has looked for a node that
+    /// serves requests for 30 s and found none, it takes another cluster at these addresses for it, as after one was made
+    /// anew, and says so in the log. Another version of Redis there may need a new client.
     ///
     /// Releases are published on sharded channels if the first node that answers has them (Redis 7.0
     /// and newer), else on plain ones. Redisson decides it like that, too, and all clients of one lock

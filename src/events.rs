@@ -242,7 +242,7 @@ impl Events {
 
     pub(crate) fn cluster_replaced(&self) {
         tracing::warn!(
-            "no node of the cluster answers any more, and another cluster has the addresses that were \
+            "no node of the cluster serves requests any more, and another cluster has the addresses that were \
             given to the client: from now on it takes locks there"
         );
     }

@@ -16,7 +16,7 @@ use super::Lock;
 /// is passed over only if
 ///
 /// - it came within a round trip of the other. The first call of a runtime comes when that has its connection
-///   to Redis, which takes four round trips, and two more with TLS;
+///   to Redis, which takes four round trips, and two more with TLS; in a cluster one more at a node that is new;
 /// - its client did not answer for the [grace](crate::LockClientBuilder::fair_grace) when its turn
 ///   came, or was not subscribed then: it had lost its connection, or took longer than the grace to
 ///   subscribe. It stands where it stood when it asks again, once it is subscribed;

@@ -16,9 +16,9 @@ use crate::clock;
 use crate::error::Error;
 use crate::host::here;
 
-/// The round trips to find the servers: TCP, two of TLS, `HELLO`, and the questions to a node. Each may take as long as the
-/// command timeout.
-const FIND_ROUND_TRIPS: u32 = 5;
+/// The round trips to find the servers: TCP, two of TLS, `HELLO`, and the questions to a node; once more if the first login
+/// is refused. Each may take as long as the command timeout.
+const FIND_ROUND_TRIPS: u32 = 9;
 
 /// The round trips until a connection is ready: TCP, two of TLS, `HELLO`, and three more. Each may take as long as the
 /// command timeout.

@@ -151,7 +151,7 @@ impl Supervisor {
                             io::Error::other("the server is a replica").into()
                         }
                         Found::Stranger => {
-                            let error = io::Error::other("the server is of another cluster").into();
+                            let error = io::Error::other("the server is not of the cluster").into();
                             router.log_failure(&node, &explain(&error));
                             if !std::mem::replace(&mut met_stranger, true) {
                                 router.refresh();
@@ -187,7 +187,8 @@ impl Supervisor {
             None => Ok(Found::Itself),
         };
         let found = found.inspect_err(|_| connection.record().carried_no_request())?;
-        if found == Found::Itself {
+        // A replica may become the primary again, and execute what came late. A stranger's server is none of ours.
+        if found != Found::Stranger {
             dialer.prepare(&connection, missing).await?;
         }
         Ok((connection, found))

@@ -45,7 +45,7 @@ pub(super) enum Found {
     Itself,
     /// Behind Sentinels, one that is not the primary.
     Replica,
-    /// A node of another cluster, which has the address by now.
+    /// In a cluster, a server that is not of it, and has the address by now.
     Stranger,
 }
 

@@ -46,9 +46,28 @@ const MIN_MAP_INTERVAL: Duration = Duration::from_millis(100);
 /// How much longer the pause is after no node has answered.
 const PAUSE_AFTER_SILENCE: Duration = Duration::from_millis(250);
 
-/// How long no node of the cluster serves requests before another cluster at the addresses of the builder counts. Far
+/// For how long no node of the cluster serves requests before another cluster at the addresses of the builder counts. Far
 /// longer than a failover takes.
 const LONG_SILENCE: Duration = Duration::from_secs(30);
+
+/// How long the client has looked for a node that serves requests, and found none.
+#[derive(Default)]
+struct Silence {
+    looked_for: Duration,
+    /// When it has looked last.
+    last: Option<Instant>,
+}
+
+impl Silence {
+    /// The client is about to look again. Returns whether it has looked for long. A time without a look is none of silence:
+    /// the machine may have slept.
+    fn is_long(&mut self, now: Instant, answer_timeout: Duration) -> bool {
+        let since = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
+        self.looked_for += since.min(3 * answer_timeout);
+        self.last = Some(now);
+        self.looked_for >= LONG_SILENCE
+    }
+}
 
 pub(in crate::transport) struct Cluster {
     seeds: Vec<ConnectionInfo>,
@@ -180,37 +199,52 @@ impl Cluster {
 
     /// Fetches a new map on request, until this future is dropped.
     pub(super) async fn keep_up(&self, router: &Router) {
-        let (mut reported, mut silent_since) = (false, None::<Instant>);
+        let (mut reported, mut silence) = (false, Silence::default());
+        let answer_timeout = router.dialer.answer_timeout;
         loop {
             self.refresh_requested.notified().await;
             let known = self.nodes().iter().map(|node| node.info()).collect();
             let asked_at = clock::now();
-            let long = silent_since.is_some_and(|since| asked_at >= since + LONG_SILENCE);
-            let serves = match self.view(known, &router.dialer, long).await {
+            let any_cluster = silence.is_long(asked_at, answer_timeout)
+                && !self.serves_still(answer_timeout).await;
+            match self.view(known, &router.dialer, any_cluster).await {
                 Ok(view) => {
                     reported = false;
-                    let serves = view.is_ok;
+                    if view.is_ok {
+                        silence = Silence::default();
+                    }
                     self.apply(view, asked_at, router);
                     router.connect_to_new();
-                    serves
                 }
                 Err(error) => {
                     // Once an outage.
                     if !std::mem::replace(&mut reported, true) {
                         router.events.slots_unknown(&error);
                     }
-                    false
+                    self.refresh_requested.notify_one();
+                    clock::sleep(PAUSE_AFTER_SILENCE).await;
                 }
-            };
-            if serves {
-                silent_since = None;
-            } else {
-                silent_since.get_or_insert(asked_at);
-                self.refresh_requested.notify_one();
-                clock::sleep(PAUSE_AFTER_SILENCE).await;
             }
             clock::sleep(MIN_MAP_INTERVAL).await;
         }
+    }
+
+    /// Whether a node that is known serves requests on a connection that is there: then it takes no new ones.
+    async fn serves_still(&self, answer_timeout: Duration) -> bool {
+        let mut asked = JoinSet::new();
+        for connection in self.nodes().iter().filter_map(|node| node.in_use()) {
+            asked.spawn(here(async move {
+                let state = view::how_are_you();
+                let answer = clock::within(answer_timeout, connection.send(&state)).await;
+                answer.is_ok() && view::serves(answer).unwrap_or(false)
+            }));
+        }
+        while let Some(serves) = asked.join_next().await {
+            if serves.unwrap_or(false) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Goes by that view from now on. As in Redisson, the first node that answers decides how releases are published,
@@ -268,7 +302,7 @@ impl Cluster {
                     if view.is_ok && is_ours {
                         return Ok(view);
                     }
-                    if !(is_ours || any_cluster && is_seed) {
+                    if !(is_ours || any_cluster && is_seed && view.is_ok) {
                         let stranger = io::Error::other("a node of another cluster answers");
                         trouble.get_or_insert(stranger.into());
                         continue;
@@ -276,6 +310,9 @@ impl Cluster {
                     let rank = (view.is_ok, is_ours);
                     if second_best.as_ref().is_none_or(|(best, _)| rank > *best) {
                         second_best = Some((rank, view));
+                    }
+                    if !is_ours {
+                        continue;
                     }
                     // The others are not much farther away, unless they hang.
                     until = until.max(Some(all_asked + NEXT_NODE_DELAY.max(2 * took)));
@@ -291,5 +328,25 @@ impl Cluster {
         }
         let no_answer = || io::Error::other("no node of the cluster answers").into();
         second_best.map(|(_, view)| view).ok_or_else(|| trouble.unwrap_or_else(no_answer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn only_the_time_in_which_the_client_looked_counts_as_silence() {
+        let (mut silence, begun) = (Silence::default(), clock::now());
+        let looks = (0..30).map(|second| silence.is_long(begun + second * SECOND, SECOND));
+        assert_eq!(looks.filter(|is_long| *is_long).count(), 0);
+        assert!(silence.is_long(begun + 30 * SECOND, SECOND));
+        // The machine sleeps for an hour.
+        let mut silence = Silence::default();
+        assert!(
+            !silence.is_long(begun, SECOND) && !silence.is_long(begun + 3_600 * SECOND, SECOND)
+        );
     }
 }

@@ -9,7 +9,7 @@
 //! 3. A report is no proof: the client asks the server for its role on every new connection. If it
 //!    is a replica, the reports of the other Sentinels count. A rejection holds for a moment:
 //!    while a Sentinel repeats a rejected report, the client's thread asks that server for its role
-//!    again, and accepts the report as soon as the server is a primary.
+//!    again, unless the client dials it anyway, and accepts the report as soon as the server is a primary.
 //! 4. The client connects to a Sentinel again as soon as to a server, while it hears none. While it hears another one, or
 //!    if this one refuses it, it tries once a second.
 //! 5. When the primary changes, the client uses no connection to the old one any more, even if it
@@ -229,6 +229,7 @@ impl Sentinels {
                             biased;
                             event = events.recv() => {
                                 go_on(event)?;
+                                clock::sleep(MIN_REQUEST_INTERVAL).await;
                                 continue;
                             }
                             is_primary = self.is_primary_now(&said.report, &router.dialer) => is_primary,

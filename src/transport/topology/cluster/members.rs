@@ -24,7 +24,7 @@ impl Members {
     /// its data.
     pub(super) fn parse(answer: RedisResult<Value>) -> RedisResult<Self> {
         let text = match answer {
-            Ok(text) => from_redis_value::<String>(text)?,
+            Ok(text) => from_redis_value::<String>(text).unwrap_or_default(),
             Err(error) if !is_fatal(&error) => return Err(error),
             Err(_) => String::new(),
         };

@@ -31,6 +31,11 @@ pub(super) fn whom_do_you_know() -> Cmd {
     question("CLUSTER", "NODES")
 }
 
+/// What asks a node whether it serves requests.
+pub(super) fn how_are_you() -> Cmd {
+    question("CLUSTER", "INFO")
+}
+
 fn question(container: &str, about: &str) -> Cmd {
     let mut ask = redis::cmd(container);
     ask.arg(about);
@@ -47,9 +52,9 @@ impl View {
         let host = address::host(&info).to_owned();
         let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
         let mut server = open(&redis::Client::open(info)?, config, answer_timeout).await?;
-        let [slots, state] = ["SLOTS", "INFO"].map(|about| question("CLUSTER", about));
+        let slots = question("CLUSTER", "SLOTS");
         let listeners = question("PUBSUB", "SHARDNUMSUB");
-        let questions = [slots, state, whom_do_you_know(), listeners];
+        let questions = [slots, how_are_you(), whom_do_you_know(), listeners];
         let answers = ask_first(&mut server.connection, name, questions);
         let [slots, state, members, listeners] = clock::within(answer_timeout, answers).await?;
         let Some(ranges) = map::parse(&slots.extract_error()?, &host) else {
@@ -68,7 +73,7 @@ impl View {
 }
 
 /// Whether a node serves requests, from its answer to `CLUSTER INFO`.
-fn serves(answer: RedisResult<Value>) -> RedisResult<bool> {
+pub(super) fn serves(answer: RedisResult<Value>) -> RedisResult<bool> {
     let is_ok = |info: &str| !info.contains("cluster_state:fail");
     match answer {
         Ok(Value::BulkString(info)) => Ok(is_ok(&String::from_utf8_lossy(&info))),

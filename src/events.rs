@@ -214,6 +214,11 @@ impl Events {
         self.outages.any.load(Ordering::Relaxed)
     }
 
+    /// Whether that server does not answer, as far as is known.
+    pub(crate) fn is_silent(&self, number: usize) -> bool {
+        self.outages.change(|servers| servers.is_silent(number))
+    }
+
     /// A server has answered a request that was sent at `sent`.
     pub(crate) fn server_answered(&self, number: usize, server: &str, sent: Instant, now: Instant) {
         let over = self.outages.change(|servers| servers.record_answer(number, sent, now));

@@ -205,7 +205,10 @@ impl Router {
     /// Logs that a server has answered a request that was sent at `sent`, if that ends an outage.
     fn log_answer(&self, server: &str, sent: Instant) {
         if self.events.is_in_outage()
-            && let Some(node) = self.nodes().iter().find(|node| node.is_at(server))
+            && let Some(node) = self
+                .nodes()
+                .iter()
+                .find(|node| self.events.is_silent(node.number) && node.is_at(server))
         {
             self.events.server_answered(node.number, server, sent, clock::now());
         }

@@ -135,12 +135,14 @@ impl Watchdog {
             for entry in self.batch().await {
                 by_server.entry(router.server_of(entry.key())).or_default().push(entry);
             }
+            // Of all servers together: else a batch would wait for each that is silent.
+            let until = clock::now() + PACE;
             for (server, batch) in by_server {
                 let permits = permits
                     .entry(server)
                     .or_insert_with(|| Semaphore::new(MAX_BATCHES_UNDER_WAY).into());
                 // If no permit is free within the pace, the batch goes without one.
-                let permit = clock::timeout(PACE, permits.clone().acquire_owned()).await;
+                let permit = clock::timeout_at(until, permits.clone().acquire_owned()).await;
                 let (watchdog, router) = (self.clone(), router.clone());
                 spawn(async move {
                     watchdog.renew_by_slot(&router, batch).await;

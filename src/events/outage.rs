@@ -67,6 +67,10 @@ pub(super) struct Summary {
 }
 
 impl Servers {
+    pub(super) fn is_silent(&self, server: usize) -> bool {
+        self.outages.get(&server).is_some_and(|outage| outage.since.is_some())
+    }
+
     pub(super) fn record_failure(&mut self, server: usize, now: Instant) -> Option<Line> {
         let is_old = |warned: Option<Instant>| {
             warned.is_none_or(|warned| now.saturating_duration_since(warned) >= INTERVAL)

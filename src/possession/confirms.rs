@@ -17,10 +17,10 @@ impl HoldState {
         self.handed.as_ref().map_or(0, |handed| handed.confirms.len())
     }
 
-    /// How many of them have not given up.
-    pub(crate) fn callers_that_wait(&self) -> usize {
+    /// Whether so many of them have not given up.
+    pub(crate) fn has_callers_that_wait(&self, many: usize) -> bool {
         let confirms = self.handed.as_ref().map_or(&[][..], |handed| &handed.confirms);
-        confirms.iter().filter(|confirm| !confirm.is_closed()).count()
+        confirms.iter().filter(|confirm| !confirm.is_closed()).take(many).count() == many
     }
 
     /// The first of the callers that wait for a confirmation, for which there is an answer.

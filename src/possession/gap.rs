@@ -115,7 +115,7 @@ impl Possession {
     ) -> Option<LeftInGap> {
         let mut holds = self.holds.lock();
         let may_come_back =
-            holds.lasts_for(ROUND_TRIPS_OF_GAP, round_trip, now) && holds.callers_that_wait() > 0;
+            holds.lasts_for(ROUND_TRIPS_OF_GAP, round_trip, now) && holds.has_callers_that_wait(1);
         let others_turn = holds.turn_of_others(config, now + round_trip).is_some();
         let can_be_handed_off = self.may_hand_off(&holds) && holds.hands_off_until(now).is_some();
         if !may_come_back || others_turn || !can_be_handed_off {

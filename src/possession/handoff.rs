@@ -354,7 +354,7 @@ impl HoldState {
             // The next holder relies on that lease, and nothing else says since when.
             self.set_renewal_from(Some(asked));
         }
-        if self.callers_that_wait() < 2 {
+        if !self.has_callers_that_wait(2) {
             // Only the last holder still waits: its release is as good as another request.
             self.stop_requests_in_gap();
         }

@@ -25,8 +25,8 @@ use super::turns::TurnTimes;
 /// The queues, with the waiters `W` in them.
 pub(crate) struct Queues<W> {
     by_lock: HashMap<Arc<Names>, WaitQueue<W>>,
-    /// How many of them are of locks in whose queues clients wait in order: mostly none.
-    in_order: usize,
+    /// Those in whose queues clients wait in order: mostly none.
+    in_order: HashMap<Arc<Names>, ()>,
     pub(super) subscriptions: Subscriptions,
     /// The number of the last waiter that has come, or of the last entry that a request has brought for another one.
     last_ticket: Ticket,
@@ -41,7 +41,7 @@ impl<W> Queues<W> {
         let at = Moment { now, limits, times: TurnTimes::default() };
         Self {
             by_lock: HashMap::default(),
-            in_order: 0,
+            in_order: HashMap::default(),
             subscriptions: Subscriptions::default(),
             last_ticket: 0,
             answer_delay: AnswerDelay::default(),
@@ -92,13 +92,15 @@ impl<W> Queues<W> {
             let subscriptions = &self.subscriptions;
             self.by_lock.retain(|names, queue| !queue.is_unused(now) || subscriptions.has(names));
             self.sweep.swept(self.by_lock.len());
-            self.in_order = self.by_lock.keys().filter(|names| names.is_in_order()).count();
+            self.in_order.retain(|names, ()| self.by_lock.contains_key(names));
         }
         let (order, first_request) = match names.is_in_order() {
             true => (Order::Queued(OwnEntry::default()), limits.grace),
             false => (Order::TakesTurns(None), limits.request),
         };
-        self.in_order += usize::from(names.is_in_order());
+        if names.is_in_order() {
+            self.in_order.insert(names.clone(), ());
+        }
         self.by_lock.insert(names.clone(), WaitQueue::new(order, first_request, now));
     }
 
@@ -308,10 +310,8 @@ impl<W> Queues<W> {
     /// Whether a waiter of this client is in a queue that Redis keeps, too. Or one was there lately: a next one that
     /// finds the subscription there is nothing that the drivers hear of.
     pub(crate) fn any_in_order(&self) -> bool {
-        let is_used = |(names, queue): (&Arc<Names>, &WaitQueue<W>)| {
-            names.is_in_order() && (!queue.is_empty() || self.subscriptions.has(names))
-        };
-        self.in_order > 0 && self.by_lock.iter().any(is_used)
+        let waits = |names| self.by_lock.get(names).is_some_and(|queue| !queue.is_empty());
+        self.in_order.keys().any(|names| waits(names) || self.subscriptions.has(names))
     }
 
     /// The client was closed: all waiters leave. Returns the locks in whose queues its entries are to be given up,

@@ -1,8 +1,8 @@
 //! One waiter: its grant slot, where others leave a lock for it, and its registration in the queue.
 //!
-//! 1. **A lock that is handed off is never lost on the way.** It lies in the grant slot until the
-//!    waiter takes it. A waiter that leaves closes the grant slot, and its caller gives back a lock
-//!    that was there. A holder that finds the grant slot closed gives back the lock that it brought.
+//! 1. **A lock that is handed off is never lost on the way.** It lies in the grant slot until the waiter takes it. A
+//!    waiter that leaves closes the grant slot, and its caller gives back a lock that was there. A holder that finds the
+//!    grant slot closed gives back the lock that it brought.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -138,9 +138,10 @@ impl Queues<Waiter> {
 
     /// Whether that waiter wants to write, and is neither the head of its queue nor behind another writer: Redis has to
     /// hear when it comes, and when it leaves.
-    pub(super) fn is_first_writer_behind(&self, names: &Names, ticket: Ticket) -> bool {
-        let is_head = || self.get(names).is_none_or(|queue| queue.is_head(ticket, self.cx.at.now));
-        self.first_writer(names).is_some_and(|(first, _)| first == ticket) && !is_head()
+    pub(super) fn is_first_writer_behind(&self, handle: &Handle, ticket: Ticket) -> bool {
+        !handle.kind.is_shared()
+            && self.first_writer(&handle.names).is_some_and(|(first, _)| first == ticket)
+            && self.get(&handle.names).is_some_and(|queue| !queue.is_head(ticket, self.cx.at.now))
     }
 }
 
@@ -181,7 +182,7 @@ impl Registration<'_> {
         let join = |queues: &mut Queues<Waiter>| {
             let ticket = place.unwrap_or_else(|| queues.next_ticket());
             queues.join_with(ticket, self.names(), waiter, stay);
-            if queues.is_first_writer_behind(self.names(), ticket) {
+            if queues.is_first_writer_behind(&self.handle, ticket) {
                 queues.change(self.names(), |queue, cx| queue.record_first_writer(cx));
             }
             ticket
@@ -360,12 +361,11 @@ impl Registration<'_> {
         // The drop finds that this waiter has left already.
     }
 
-    /// Leaves the queue. Returns a lock that was handed off and not taken: the caller must give it
-    /// back. The flag says that this client has an entry in a queue that Redis keeps, and no waiter: the
-    /// caller must give that up, too.
+    /// Leaves the queue. Returns a lock that was handed off and not taken: the caller must give it back. The flag says
+    /// that this client has an entry in a queue that Redis keeps, and no waiter: the caller must give that up, too.
     pub(crate) fn leave(&self) -> (Option<AcquiredHold>, bool) {
         let entry_is_left = self.waiters.change(|queues| {
-            let is_first_writer = queues.is_first_writer_behind(self.names(), self.ticket);
+            let is_first_writer = queues.is_first_writer_behind(&self.handle, self.ticket);
             let entry_is_left = queues.leave(self.names(), self.ticket);
             if is_first_writer {
                 queues.change(self.names(), |queue, cx| queue.record_first_writer(cx));

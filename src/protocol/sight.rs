@@ -265,6 +265,12 @@ pub(super) fn time(answer: &Value) -> Option<u64> {
     Some(seconds * 1_000_000 + micros)
 }
 
+/// How many clients a server has, from its answer to `INFO clients`; none if the user may not ask.
+pub(super) fn connected_clients(answer: Value) -> Option<u32> {
+    let info = text(Ok(answer))?;
+    info.lines().find_map(|line| line.strip_prefix("connected_clients:")?.parse().ok())
+}
+
 /// The text of an answer to `CLIENT LIST`; none if the user may not ask.
 pub(super) fn text(answer: RedisResult<Value>) -> Option<String> {
     from_redis_value(answer.ok()?).ok()

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Pipeline, Value, from_redis_value};
 
 use super::sight::{
-    FIRST_LOOK_COMMANDS, HINT_COMMANDS, Sight, command, first_look, first_sight, hint,
-    may_be_a_lock, text, time,
+    FIRST_LOOK_COMMANDS, HINT_COMMANDS, Sight, command, connected_clients, first_look, first_sight,
+    hint, may_be_a_lock, text, time,
 };
 use super::{Call, Names};
 use crate::clock;
@@ -30,6 +30,9 @@ const SCAN_COUNT: &str = "200";
 
 /// The most locks at which the client looks with one batch of commands.
 const LOCKS_PER_LOOK: usize = 100;
+
+/// The most clients of a server for whose list a warning asks.
+const LONGEST_LIST: u32 = 1_000;
 
 /// Locks, what the list of the server's clients says if it was asked for, and the server's time in microseconds.
 #[derive(Default)]
@@ -75,8 +78,13 @@ impl Call<'_> {
         Ok(Some(Seen { locks: vec![(names, sight)], peers: peers.into(), now }))
     }
 
-    /// Where a client is that has a lock, if its server says so.
+    /// Where a client is that has a lock, if its server says so. Not if the list would be long: each of many clients that
+    /// wait for one lock may ask for it.
     pub(crate) async fn whereabouts(&self, names: &Names, client: &str) -> Option<Peer> {
+        let all = self.read_all(names, vec![command(&["INFO", "clients"])], 0).await.ok()?.pop()?;
+        if connected_clients(all).is_some_and(|many| many > LONGEST_LIST) {
+            return None;
+        }
         let list = self.read_all(names, vec![command(&["CLIENT", "LIST"])], 0).await.ok()?.pop()?;
         Peers::of(&text(Ok(list))?).take(client)
     }

@@ -38,6 +38,31 @@ fn a_connection_has_its_name_with_the_first_questions_on_it() {
     });
 }
 
+/// Thousands may wait for one lock, and each would ask in the same second.
+#[test]
+fn a_long_wait_asks_for_no_list_of_a_thousand_clients() {
+    for (others, lists) in [(900, 1), (1_000, 0)] {
+        let (log, asked) = logged(|| {
+            play(0, async |scene| {
+                let (_, holder) = scene.client(ms(1), LockClient::builder()).await;
+                let guard = hold(&holder.lock("theirs")).await;
+                let (_, client) = scene.client(ms(1), LockClient::builder()).await;
+                scene.network.at(scene.server, |server, now| {
+                    for _ in 0..others {
+                        server.accept(now, "elsewhere:1");
+                    }
+                });
+                let busy = client.lock("theirs").try_lock(MINUTE, MINUTE).await.expect("an answer");
+                assert!(busy.is_none());
+                release(guard).await;
+                scene.network.at(scene.server, |server, _| server.calls("client|list"))
+            })
+        });
+        assert_eq!(asked, lists, "{others} others");
+        assert_eq!(log.matches("waits long").count(), 1, "{log}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_test_sees_what_an_operator_sees() {
     let redis = Redis::new();

@@ -38,8 +38,10 @@ fn info(call: &mut Call<'_>) -> Answer {
     let is_wanted = |name: &str| {
         wanted.is_empty() || wanted.iter().any(|one| one == name || everything.contains(&&**one))
     };
-    let sections: [Section; 5] = [
+    let clients = |core: &Core| lines(&[("connected_clients", core.clients.len().to_string())]);
+    let sections: [Section; 6] = [
         ("Server", server),
+        ("Clients", clients),
         ("Memory", memory),
         ("Persistence", |core| lines(&[("loading", u8::from(core.is_loading).to_string())])),
         ("Replication", replication),

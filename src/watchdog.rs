@@ -47,7 +47,8 @@ const BATCH: usize = 100;
 /// How many locks of a refused batch the watchdog tries together, before it tries each alone.
 const RETRY_BATCH: usize = 10;
 
-/// The most batches under way to one server at a time, unless an answer takes longer than [`PACE`].
+/// The most batches under way to one server at a time, unless an answer takes longer than [`PACE`], there or at a server
+/// that is silent.
 const MAX_BATCHES_UNDER_WAY: usize = 4;
 
 /// The longest time between two batches that are due.

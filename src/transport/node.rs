@@ -127,12 +127,12 @@ impl Node {
     }
 
     pub(super) fn is_connected(&self) -> bool {
-        self.in_use().is_some()
+        self.runtime_slots().iter().any(|runtime_slot| runtime_slot.in_use().is_some())
     }
 
-    /// One of its connections.
-    pub(super) fn in_use(&self) -> Option<Connection> {
-        self.runtime_slots().iter().find_map(|runtime_slot| runtime_slot.in_use())
+    /// Its connections, of all runtimes.
+    pub(super) fn in_use(&self) -> Vec<Connection> {
+        self.runtime_slots().iter().filter_map(|runtime_slot| runtime_slot.in_use()).collect()
     }
 
     /// How long a round trip takes on the fastest of its connections.

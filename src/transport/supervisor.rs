@@ -27,6 +27,7 @@ use super::node::{Node, Purpose};
 use super::topology::Found;
 use super::{Connection, Router};
 use crate::clock;
+use crate::host::spawn;
 use crate::ready::let_ready_tasks_run;
 
 /// Why there is no connection.
@@ -187,9 +188,14 @@ impl Supervisor {
             None => Ok(Found::Itself),
         };
         let found = found.inspect_err(|_| connection.record().carried_no_request())?;
-        // A replica may become the primary again, and execute what came late. A stranger's server is none of ours.
-        if found != Found::Stranger {
-            dialer.prepare(&connection, missing).await?;
+        match found {
+            Found::Itself => dialer.prepare(&connection, missing).await?,
+            // It may become the primary again, and execute what came late. Nothing waits for it.
+            Found::Replica => {
+                let (connection, timeout) = (connection.clone(), dialer.answer_timeout);
+                spawn(async move { drop(clock::within(timeout, connection.close_stale()).await) });
+            }
+            Found::Stranger => {}
         }
         Ok((connection, found))
     }

@@ -6,8 +6,8 @@
 //! 2. The client asks several nodes for a new map, one a moment after the other, and takes the
 //!    first answer: one node that hangs delays nothing. It takes the map of a node that is cut off
 //!    from the others only if no other node has one. The map of another cluster, which has the address of a node that
-//!    is gone ([`members`]), counts only from an address that the builder named, and after no node of this cluster that
-//!    serves requests has answered for [`LONG_SILENCE`].
+//!    is gone ([`members`]), counts only from an address that the builder named, and after the client has looked for a
+//!    node of this cluster that serves requests for [`LONG_SILENCE`], on new connections and on those that are there.
 //! 3. Connections to a node that has no slot any more go out of use, so that waiters that listened
 //!    there listen elsewhere. A node to which `ASK` leads stays: it is about to get a slot.
 
@@ -21,6 +21,7 @@ use redis::{ConnectionInfo, RedisError, RedisResult, Value};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use crate::backoff::{Backoff, LONGEST_PAUSE};
 use crate::clock;
 use crate::error::Error;
 use crate::host::here;
@@ -50,6 +51,9 @@ const PAUSE_AFTER_SILENCE: Duration = Duration::from_millis(250);
 /// longer than a failover takes.
 const LONG_SILENCE: Duration = Duration::from_secs(30);
 
+/// How much time a look is worth at least, with its pauses.
+const MIN_LOOK: Duration = Duration::from_secs(1);
+
 /// How long the client has looked for a node that serves requests, and found none.
 #[derive(Default)]
 struct Silence {
@@ -63,7 +67,8 @@ impl Silence {
     /// the machine may have slept.
     fn is_long(&mut self, now: Instant, answer_timeout: Duration) -> bool {
         let since = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
-        self.looked_for += since.min(3 * answer_timeout);
+        let longest = (3 * answer_timeout).clamp(MIN_LOOK, LONG_SILENCE / 6);
+        self.looked_for += since.min(longest);
         self.last = Some(now);
         self.looked_for >= LONG_SILENCE
     }
@@ -199,10 +204,15 @@ impl Cluster {
 
     /// Fetches a new map on request, until this future is dropped.
     pub(super) async fn keep_up(&self, router: &Router) {
-        let (mut reported, mut silence) = (false, Silence::default());
+        let (mut reported, mut silence, mut again) = (false, Silence::default(), None);
+        let mut pauses = Backoff::new(PAUSE_AFTER_SILENCE, LONGEST_PAUSE);
         let answer_timeout = router.dialer.answer_timeout;
         loop {
-            self.refresh_requested.notified().await;
+            tokio::select! {
+                biased;
+                () = self.refresh_requested.notified() => {}
+                () = clock::until(again.take()) => {}
+            }
             let known = self.nodes().iter().map(|node| node.info()).collect();
             let asked_at = clock::now();
             let any_cluster = silence.is_long(asked_at, answer_timeout)
@@ -212,6 +222,9 @@ impl Cluster {
                     reported = false;
                     if view.is_ok {
                         silence = Silence::default();
+                        pauses.reset();
+                    } else {
+                        again = Some(clock::now() + pauses.next());
                     }
                     self.apply(view, asked_at, router);
                     router.connect_to_new();
@@ -229,18 +242,24 @@ impl Cluster {
         }
     }
 
-    /// Whether a node that is known serves requests on a connection that is there: then it takes no new ones.
+    /// Whether a node of the cluster serves requests on a connection that is there: then it only takes no new ones.
     async fn serves_still(&self, answer_timeout: Duration) -> bool {
         let mut asked = JoinSet::new();
-        for connection in self.nodes().iter().filter_map(|node| node.in_use()) {
+        // Of all runtimes: one that nobody drives has no answer.
+        for connection in self.nodes().iter().flat_map(|node| node.in_use()) {
             asked.spawn(here(async move {
-                let state = view::how_are_you();
-                let answer = clock::within(answer_timeout, connection.send(&state)).await;
-                answer.is_ok() && view::serves(answer).unwrap_or(false)
+                let mut questions = redis::pipe();
+                questions.add_command(view::how_are_you()).add_command(whom_do_you_know());
+                clock::within(answer_timeout, connection.send_all(&questions)).await
             }));
         }
-        while let Some(serves) = asked.join_next().await {
-            if serves.unwrap_or(false) {
+        while let Some(answered) = asked.join_next().await {
+            let Ok(Ok(answers)) = answered else { continue };
+            let mut answers = answers.into_iter().map(Value::extract_error);
+            let [state, members] =
+                std::array::from_fn(|_| answers.next().unwrap_or(Ok(Value::Nil)));
+            let is_ours = |members: Members| self.members.read().may_be(&members);
+            if Members::parse(members).is_ok_and(is_ours) && view::serves(state).unwrap_or(false) {
                 return true;
             }
         }
@@ -343,10 +362,15 @@ mod tests {
         let looks = (0..30).map(|second| silence.is_long(begun + second * SECOND, SECOND));
         assert_eq!(looks.filter(|is_long| *is_long).count(), 0);
         assert!(silence.is_long(begun + 30 * SECOND, SECOND));
-        // The machine sleeps for an hour.
-        let mut silence = Silence::default();
-        assert!(
-            !silence.is_long(begun, SECOND) && !silence.is_long(begun + 3_600 * SECOND, SECOND)
-        );
+        for answer_timeout in [Duration::from_millis(10), 3_600 * SECOND] {
+            let mut silence = Silence::default();
+            let looks = (0..30).map(|at| silence.is_long(begun + at * SECOND, answer_timeout));
+            assert_eq!(looks.filter(|is_long| *is_long).count(), 0);
+            assert!(silence.is_long(begun + 30 * SECOND, answer_timeout));
+            // The machine sleeps for an hour.
+            let mut silence = Silence::default();
+            assert!(!silence.is_long(begun, answer_timeout));
+            assert!(!silence.is_long(begun + 3_600 * SECOND, answer_timeout));
+        }
     }
 }

@@ -131,7 +131,7 @@ impl Node {
     }
 
     /// Its connections, of all runtimes.
-    pub(super) fn in_use(&self) -> Vec<Connection> {
+    pub(super) fn connections(&self) -> Vec<Connection> {
         self.runtime_slots().iter().filter_map(|runtime_slot| runtime_slot.in_use()).collect()
     }
 

@@ -75,6 +75,26 @@ impl Router {
         }
     }
 
+    /// Has the client look for the right server, if a new connection to `server` has led to another one. Returns why it is
+    /// of no use. `again` says that a connection before has led to a stranger, too.
+    fn is_of_no_use(&self, node: &Node, server: &str, found: Found, again: bool) -> RedisError {
+        match found {
+            Found::Itself => moved(),
+            Found::Replica => {
+                self.is_not_primary(server);
+                io::Error::other("the server is a replica").into()
+            }
+            Found::Stranger => {
+                let error = io::Error::other("the server is not of the cluster").into();
+                self.log_failure(node, &explain(&error));
+                if !again {
+                    self.refresh();
+                }
+                error
+            }
+        }
+    }
+
     /// Starts the supervisor of a slot, unless there is one.
     pub(super) fn supervise(&self, node: &Arc<Node>, runtime_slot: &Arc<RuntimeSlot>) {
         runtime_slot.supervise(|| {
@@ -145,21 +165,9 @@ impl Supervisor {
                     if is_unneeded(&node, &runtime_slot) {
                         return None;
                     }
-                    match found {
-                        Found::Itself => moved(),
-                        Found::Replica => {
-                            router.is_not_primary(connection.server());
-                            io::Error::other("the server is a replica").into()
-                        }
-                        Found::Stranger => {
-                            let error = io::Error::other("the server is not of the cluster").into();
-                            router.log_failure(&node, &explain(&error));
-                            if !std::mem::replace(&mut met_stranger, true) {
-                                router.refresh();
-                            }
-                            error
-                        }
-                    }
+                    let again = met_stranger;
+                    met_stranger |= found == Found::Stranger;
+                    router.is_of_no_use(&node, connection.server(), found, again)
                 }
                 None => moved(),
                 Some(Err(error)) => {

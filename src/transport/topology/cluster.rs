@@ -44,14 +44,14 @@ pub(in crate::transport) const NEXT_NODE_DELAY: Duration = Duration::from_millis
 /// The shortest pause between two requests for the map of slots.
 const MIN_MAP_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How much longer the pause is after no node has answered.
+/// How much longer the pause is after no node has answered, or the first one after none serves requests.
 const PAUSE_AFTER_SILENCE: Duration = Duration::from_millis(250);
 
 /// For how long no node of the cluster serves requests before another cluster at the addresses of the builder counts. Far
 /// longer than a failover takes.
 const LONG_SILENCE: Duration = Duration::from_secs(30);
 
-/// How much time a look is worth at least, with its pauses.
+/// As much time as this a look may count for, with its pauses, however short an answer may take.
 const MIN_LOOK: Duration = Duration::from_secs(1);
 
 /// How long the client has looked for a node that serves requests, and found none.
@@ -202,7 +202,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Fetches a new map on request, until this future is dropped.
+    /// Fetches a new map on request, and while no node serves requests, until this future is dropped.
     pub(super) async fn keep_up(&self, router: &Router) {
         let (mut reported, mut silence, mut again) = (false, Silence::default(), None);
         let mut pauses = Backoff::new(PAUSE_AFTER_SILENCE, LONGEST_PAUSE);
@@ -245,8 +245,8 @@ impl Cluster {
     /// Whether a node of the cluster serves requests on a connection that is there: then it only takes no new ones.
     async fn serves_still(&self, answer_timeout: Duration) -> bool {
         let mut asked = JoinSet::new();
-        // Of all runtimes: one that nobody drives has no answer.
-        for connection in self.nodes().iter().flat_map(|node| node.in_use()) {
+        // Those of all runtimes: one that is not polled hears no answer.
+        for connection in self.nodes().iter().flat_map(|node| node.connections()) {
             asked.spawn(here(async move {
                 let mut questions = redis::pipe();
                 questions.add_command(view::how_are_you()).add_command(whom_do_you_know());

@@ -104,6 +104,14 @@ impl Cluster {
 
     /// Nodes of another cluster have the addresses of those nodes, which were killed, and all slots there.
     pub(crate) fn give_away(&self, nodes: &[usize]) {
+        for node in nodes {
+            self.network.start(self.nodes[*node], |server, now| server.start(now));
+        }
+        self.make_anew(nodes);
+    }
+
+    /// Those nodes are of another cluster from now on, and have all slots there.
+    pub(crate) fn make_anew(&self, nodes: &[usize]) {
         let stranger = |node: &usize| ClusterNode {
             id: format!("f{node:039x}"),
             host: format!("node{node}"),
@@ -115,7 +123,6 @@ impl Cluster {
         let strangers: Vec<_> = nodes.iter().map(stranger).collect();
         for (node, me) in nodes.iter().zip(&strangers) {
             let (me, nodes) = (me.id.clone(), strangers.clone());
-            self.network.start(self.nodes[*node], |server, now| server.start(now));
             let view = ClusterView { me, nodes, ..ClusterView::default() };
             self.network.at(self.nodes[*node], |node, _| node.see(view));
         }

@@ -62,56 +62,87 @@ fn a_server_without_a_cluster_at_the_address_of_a_node_that_is_gone_grants_nothi
     with_stranger_at_the_first_node(true, |cluster| cluster.replace_by_one_server(0));
 }
 
-/// All of its nodes are out of sight for a while, but for the address of one that leads to another cluster.
+/// A client that has a lock at the second node. The address of the first one, where its other lock is, leads to another
+/// cluster.
+async fn beside_stranger(cluster: &Cluster<'_>) -> (Machine, LockGuard, Lock) {
+    let builder = cluster.builder().command_timeout(SECOND).watchdog_timeout(MINUTE);
+    let (machine, client) = cluster.client(builder).await;
+    let [lock, other] = [1, 0].map(|node| client.lock(cluster.name_at(node, "held")));
+    let guard = hold(&lock).await;
+    cluster.kill(0);
+    cluster.give_away(&[0]);
+    (machine, guard, other)
+}
+
+/// For that long no call for the lock has it.
+async fn is_refused_for(lock: &Lock, long: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < long {
+        let refused = lock.try_lock_now().await.expect_err("no node of the cluster answers");
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    }
+}
+
+/// The client finds the cluster that was made anew then.
+async fn is_found_within(long: Duration, anew: Instant, lock: &Lock) {
+    while lock.try_lock_now().await.is_err() {
+        assert!(anew.elapsed() < long, "it does not find the new cluster");
+    }
+}
+
+/// The other cluster was not used.
+async fn is_kept(cluster: &Cluster<'_>, guard: LockGuard) {
+    assert!(!guard.is_lost());
+    release(guard).await;
+    let keys: Vec<String> = cluster.ask(0, &["KEYS", "*"]);
+    assert_eq!(keys, [""; 0], "the other cluster was used");
+}
+
+/// All of its nodes are out of sight for a while.
 #[test]
 fn a_cluster_that_is_out_of_sight_for_a_while_is_not_left_for_another() {
     play(0, async |scene| {
         let cluster = Cluster::new(scene);
-        let builder = cluster.builder().command_timeout(SECOND);
-        let (_machine, client) = cluster.client(builder.watchdog_timeout(MINUTE)).await;
-        let [lock, other] = [1, 0].map(|node| client.lock(cluster.name_at(node, "held")));
-        let guard = hold(&lock).await;
-        cluster.kill(0);
-        cluster.give_away(&[0]);
+        let (_machine, guard, other) = beside_stranger(&cluster).await;
         (1..6).for_each(|node| cluster.stop(node));
-        let begun = Instant::now();
-        while begun.elapsed() < 20 * SECOND {
-            let refused = other.try_lock_now().await.expect_err("no node of the cluster answers");
-            assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
-        }
+        is_refused_for(&other, 20 * SECOND).await;
         (1..6).for_each(|node| cluster.go_on(node));
         cluster.take_over_unheard(3);
         release(hold(&other).await).await;
-        assert!(!guard.is_lost());
-        release(guard).await;
-        let keys: Vec<String> = cluster.ask(0, &["KEYS", "*"]);
-        assert_eq!(keys, [""; 0], "the other cluster was used");
+        is_kept(&cluster, guard).await;
     });
 }
 
-/// Its nodes serve requests on the connections that are there, as behind a firewall that lets nobody else in.
+/// Its nodes serve requests on the connections that are there, as behind a firewall that lets no new ones in.
 #[test]
 fn a_cluster_that_takes_no_new_connections_is_not_left_for_another() {
     play(0, async |scene| {
         let cluster = Cluster::new(scene);
-        let builder = cluster.builder().command_timeout(SECOND).watchdog_timeout(WATCHDOG);
-        let (machine, client) = cluster.client(builder).await;
-        let [lock, other] = [1, 0].map(|node| client.lock(cluster.name_at(node, "held")));
-        let guard = hold(&lock).await;
+        let (machine, guard, other) = beside_stranger(&cluster).await;
         for node in &cluster.nodes[1..] {
             scene.network.set_refusing(&machine, *node, true);
         }
-        cluster.kill(0);
-        cluster.give_away(&[0]);
-        let begun = Instant::now();
-        while begun.elapsed() < MINUTE {
-            let refused = other.try_lock_now().await.expect_err("no node has the slot");
-            assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
-        }
-        assert!(!guard.is_lost());
-        release(guard).await;
-        let keys: Vec<String> = cluster.ask(0, &["KEYS", "*"]);
-        assert_eq!(keys, [""; 0], "the other cluster was used");
+        is_refused_for(&other, MINUTE).await;
+        is_kept(&cluster, guard).await;
+    });
+}
+
+/// The connections of before are there, and serve requests, but for those to one node.
+#[test]
+fn a_cluster_that_was_made_anew_in_its_processes_is_found_after_a_while() {
+    play(0, async |scene| {
+        let cluster = Cluster::new(scene);
+        let builder = cluster.builder().command_timeout(SECOND);
+        let (machine, client) = cluster.client(builder).await;
+        let [lock, other] = [0, 1].map(|node| client.lock(cluster.name_at(node, "anew")));
+        release(hold(&lock).await).await;
+        release(hold(&other).await).await;
+        (3..6).for_each(|node| cluster.kill(node));
+        cluster.make_anew(&[0, 1, 2]);
+        scene.network.cut(&machine, cluster.nodes[0], true);
+        let anew = Instant::now();
+        is_refused_for(&lock, 20 * SECOND).await;
+        is_found_within(40 * SECOND, anew, &lock).await;
     });
 }
 
@@ -137,9 +168,7 @@ fn a_cluster_that_was_made_anew_at_the_addresses_of_the_builder_is_found_after_a
                 }
                 cluster.give_away(&[0, 1, 2]);
                 for lock in &locks {
-                    while lock.try_lock_now().await.is_err() {
-                        assert!(anew.elapsed() < 40 * SECOND, "it does not find the new cluster");
-                    }
+                    is_found_within(40 * SECOND, anew, lock).await;
                 }
                 assert!(anew.elapsed() > 30 * SECOND, "left after {:?}", anew.elapsed());
             });

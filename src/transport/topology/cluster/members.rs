@@ -5,9 +5,9 @@
 //! cluster hold. A node keeps its id when it starts again, and it knows the ids of the others, also of those that are
 //! down. So a node whose id is new is of the same cluster if it knows another one that is.
 //!
-//! Not told apart: a node that left the cluster and kept its id (`CLUSTER RESET SOFT`, which `redis-cli --cluster del-node`
-//! has it do) when it joins another one; and a cluster that was set up from a copy of the other's files. A connection that
-//! is there is not asked again.
+//! The client takes for a node of its cluster, too: one that left it and kept its id, when it joins another cluster
+//! (`redis-cli --cluster del-node` has it do a `CLUSTER RESET SOFT`); and a node of a cluster that was set up from a copy
+//! of the files. It asks a connection that is there only before it leaves its cluster.
 
 use std::collections::BTreeSet;
 

@@ -106,9 +106,10 @@ impl LockClientBuilder {
     /// them, and are those of every node.
     ///
     /// The first node that answers decides which cluster it is: name nodes by addresses that lead to no other one. From then
-    /// on the client uses no server that is not of the cluster, whatever address it has. If it has looked for a node that
-    /// serves requests for 30 s or more and found none, it takes another cluster at these addresses for it, as after one was made
-    /// anew, and says so in the log. Another version of Redis there may need a new client.
+    /// on the client uses no server that is not of the cluster, whatever address it has, if its user may ask for the nodes
+    /// (`+cluster|myid +cluster|nodes`). If it has looked for a node that serves requests for 30 s or more and found none,
+    /// it takes another cluster at these addresses for it, as after one was made anew, and says so in the log. Another
+    /// version of Redis there may need a new client.
     ///
     /// Releases are published on sharded channels if the first node that answers has them (Redis 7.0
     /// and newer), else on plain ones. Redisson decides it like that, too, and all clients of one lock
@@ -193,8 +194,9 @@ impl LockClientBuilder {
     /// client has the lock, the warning says so: a call under a held lock that uses another handle waits
     /// for itself. If another client has it, the warning names that client's [label](Self::label), machine
     /// and process, as far as this user may ask for them (`+client|list`), and the server has 1,000 connections at most:
-    /// the client asks it for the list of its clients, once for a warning, and the call goes on waiting. Of the calls that wait that long within a minute, two log a
-    /// warning, and the others log at debug. Set it longer than the longest wait that is right;
+    /// the client asks it for the list of its clients, once for a warning, and the call goes on waiting. Of the calls that
+    /// wait that long within a minute, two log a warning, and the others log at debug. Set it longer than the longest wait
+    /// that is right;
     /// `Duration::MAX` is never, say for calls that stand by. 30 s unless set; at least 10 ms.
     pub fn warn_waits_longer_than(mut self, longest: Duration) -> Self {
         self.config.warn_waits_longer_than = longest;

@@ -305,7 +305,7 @@ impl<'a> Call<'a> {
             // With any answer they are known.
             self.inspect(names, "").await?;
         }
-        let mut request = if names.is_in_order() {
+        let request = if names.is_in_order() {
             let entry = QueueEntry::none(grace);
             let rw = names.is_read_write();
             let script = if rw { &SCRIPTS.rw_force_unlock } else { &SCRIPTS.fair_force_unlock };
@@ -316,6 +316,8 @@ impl<'a> Call<'a> {
             let request = self.request(Some(&SCRIPTS.force_unlock), cmd, names.key());
             Request { publishes_on: Some(names.channel()), ..request }
         };
+        // Sent twice, it would free the hold of whoever had the lock behind the first one.
+        let mut request = Request { at_most_once: true, ..request };
         match self.router.call(&mut self.connection, &mut request).await?.value {
             Value::Int(_) => Ok(true),
             other if loss_of(&other).is_some() => Ok(false),

@@ -98,7 +98,9 @@ impl<K: LockKind> Lock<K> {
     ///
     /// # Errors
     ///
-    /// As for [every call](Self#errors).
+    /// As for [every call](Self#errors). The client sends it once: if the connection breaks before the answer comes, the
+    /// [outcome](Error::outcome) is `Unknown`, and another owner may have the lock by then. Look who has it before
+    /// you call this again.
     ///
     /// # Panics
     ///
@@ -134,7 +136,8 @@ impl<K: LockKind> Lock<K> {
         if let Some(confirmed) = unwritten {
             let confirmed = clock::timeout_at(call.deadline, confirmed).await;
             drop(confirmed.map_err(|_| {
-                let message = "Redis has not heard that the lock was handed off";
+                let redis = call.router.redis(Some(self.of.handle.names.key()), None);
+                let message = format!("{redis} has not answered that the lock was handed off");
                 Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message)
             })?);
         }

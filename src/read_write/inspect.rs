@@ -49,7 +49,9 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
     ///
     /// # Errors
     ///
-    /// As for [every call](Self#errors).
+    /// As for [every call](Self#errors). The client sends it once: if the connection breaks before the answer comes, the
+    /// [outcome](Error::outcome) is `Unknown`, and others may have the lock by then. Look who has it before you call this
+    /// again.
     ///
     /// # Panics
     ///

@@ -346,3 +346,38 @@ fn c3_a_call_that_loses_a_race_at_its_grant_has_a_guard_or_leaves_the_name_free(
         assert!(granted > 0 && (is_held || undone > 0), "no race: {granted}, {undone}");
     }
 }
+
+/// Sent again, it would free the hold of the owner that has the lock by then.
+#[test]
+fn n2_a_force_unlock_that_was_executed_and_not_answered_is_not_sent_again() {
+    for kind in ["plain", "fair", "read-write"] {
+        play_with(2 * MINUTE, async |way| {
+            let owned_by = |owner: &str| {
+                let fields: &[&str] = match kind {
+                    "read-write" => &["mode", "write", owner, "1"],
+                    _ => &[owner, "1"],
+                };
+                way.scene.ask::<()>(&[&["HSET", NAME], fields].concat());
+            };
+            owned_by("dead:1");
+            way.trap(Fate::AnswerLost);
+            let client = way.client.clone();
+            let forcing = way.machine.spawn(async move {
+                match kind {
+                    "plain" => client.lock(NAME).force_unlock().await,
+                    "fair" => client.fair_lock(NAME).force_unlock().await,
+                    _ => client.read_write_lock(NAME).force_unlock().await,
+                }
+            });
+            while !way.scene.keys().is_empty() {
+                sleep(ms(1)).await;
+            }
+            owned_by("alive:2");
+            let forced = forcing.await.expect("no panic");
+            assert_eq!(failed(forced), (ErrorKind::Unavailable, Outcome::Unknown), "{kind}");
+            sleep(RECOVERY).await;
+            assert_eq!(way.scene.keys(), [NAME], "{kind}: the next owner has lost it");
+            assert_eq!(way.scene.network.remove_traps(&way.machine, way.scene.server), 0);
+        });
+    }
+}

@@ -107,7 +107,9 @@ impl GuardInner {
     async fn release(&mut self, leaves_side: impl Fn() + Copy) -> Result<(), Error> {
         let is_shared = self.of.handle.kind.is_shared();
         let how = if is_shared { GiveBack::OrStay } else { GiveBack::Now };
-        let mut returned = ReturnedHold::begin(&self.granted, how, clock::now(), leaves_side);
+        let begun = clock::now();
+        self.report_run_out("and then its guard was given back", begun);
+        let mut returned = ReturnedHold::begin(&self.granted, how, begun, leaves_side);
         self.stays = returned.stays();
         if self.stays {
             // If the future is dropped meanwhile, the drop gives the hold back.
@@ -153,6 +155,13 @@ impl GuardInner {
     fn end_span(&mut self) {
         let validity = &self.granted.validity;
         self.span.end(|| validity.loss(clock::now()));
+    }
+
+    /// Reports that the lease ended under the guard, unless something has: the watchdog looks after default leases only.
+    fn report_run_out(&self, how: &str, now: Instant) {
+        if let Some(loss) = self.granted.validity.unreported_loss(now) {
+            self.granted.possession.report_loss(&self.of.engine.events, loss, how, now);
+        }
     }
 
     /// Counts the hold: its guard has gone, or its `unlock` has ended. It ended like this, unless it was lost.
@@ -341,10 +350,7 @@ impl Drop for GuardInner {
             return self.ends(End::Released);
         }
         let now = clock::now();
-        if let Some(loss) = self.granted.validity.unreported_loss(now) {
-            let how = "and then its guard was dropped";
-            self.granted.possession.report_loss(&self.of.engine.events, loss, how, now);
-        }
+        self.report_run_out("and then its guard was dropped", now);
         self.ends(End::Dropped);
         let how = if self.stays { GiveBack::AfterStay } else { GiveBack::Now };
         self.of.engine.releaser.give_back_held(&self.granted, how, now);

@@ -145,6 +145,8 @@ struct Rare {
     gone: Option<Loss>,
     /// The client has counted and logged that a valid hold is lost by that.
     reported: bool,
+    /// Redis has not confirmed the release, and the lease is over: the client tries no more.
+    given_up: bool,
     /// Holds that Redis turned out not to have, and whose guards live on.
     lost: Vec<(HoldId, Arc<Validity>)>,
     /// Holds that were given back, and of which no answer says whether they were there to their ends.

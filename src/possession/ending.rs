@@ -55,7 +55,7 @@ impl Possessions {
     /// The possessions of which Redis may have a hold.
     pub(crate) fn unreleased(&self) -> Vec<Arc<Possession>> {
         let mut all = self.all();
-        all.retain(|one| one.holds.lock().may_have_pending());
+        all.retain(|one| one.holds.lock().awaits_release());
         all
     }
 }
@@ -107,6 +107,17 @@ impl Possession {
         self.registry.changed.notify_waiters();
     }
 
+    /// Its lease is over, and Redis has not confirmed the release. The next call of the handle may send that once more.
+    pub(crate) fn gives_up_release(&self) {
+        let gap = {
+            let mut holds = self.holds.lock();
+            holds.rare().given_up = true;
+            holds.take_gap()
+        };
+        self.announce_end(gap);
+        self.has_lost_holds();
+    }
+
     /// Sets its guards to lost, and returns whether one of them was valid. From here on its release is pending, which
     /// the caller must send.
     pub(crate) fn take_back(&self, now: Instant) -> bool {
@@ -143,7 +154,7 @@ impl Drop for Taker<'_> {
 impl HoldState {
     /// Whether a guard is valid, or Redis may have a hold of which no guard is left.
     fn is_in_use(&self, now: Instant) -> bool {
-        self.holding(now) || self.may_have_pending() && !self.has_holds()
+        self.holding(now) || self.awaits_release() && !self.has_holds()
     }
 
     /// For how long Redis may keep the lock from now on, as it was asked: for a lease that was longer, too, unless it

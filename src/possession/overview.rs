@@ -35,7 +35,7 @@ impl Overview {
         }
         // A first request that is under way may have to be undone, too.
         let is_given_back = !holds.given_back.is_empty() || !possession.is_permit_taken();
-        if is_given_back && holds.counts_too_many(now) {
+        if is_given_back && holds.awaits_release() && holds.counts_too_many(now) {
             self.pending_releases += 1;
         }
         let live = holds.live.iter().map(|hold| (hold.number, &hold.validity));

@@ -63,6 +63,11 @@ impl HoldState {
         self.renewing && self.pending(now, watchdog_timeout).is_some_and(leaves_less)
     }
 
+    /// Whether Redis may have the lock, and the client has yet to hear that it has not: until it has given that up.
+    pub(super) fn awaits_release(&self) -> bool {
+        self.may_have_pending() && !self.rare.as_ref().is_some_and(|rare| rare.given_up)
+    }
+
     /// Whether Redis counts more holds than there are: that a lease is longer than it must be is no reason here.
     pub(crate) fn counts_too_many(&self, now: Instant) -> bool {
         let count = if self.holding(now) { self.live_count() } else { 0 };

@@ -88,8 +88,7 @@ fn give_up(
         tracing::debug!(name = %possession.names.key(), owner = %possession.id(),
             "a release could not be confirmed within its lease");
     }
-    let gap = possession.holds.lock().take_gap();
-    possession.announce_end(gap);
+    possession.gives_up_release();
     if let Some(connection) = connection {
         router.drop_connection(&connection);
     }

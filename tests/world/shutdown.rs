@@ -304,3 +304,25 @@ fn a_lock_that_is_to_stay_stays_and_a_guard_that_is_lost_holds_nobody_up() {
         assert!(begun.elapsed() <= SOON, "{:?}", begun.elapsed());
     });
 }
+
+/// Redis was away for longer than the lease, and has nothing of that hold. The handle lives on, and is not used again.
+#[test]
+fn a_release_that_the_client_has_given_up_is_pending_no_more() {
+    play(0, async |scene| {
+        let (machine, client) = scene.client(NEAR, LockClient::builder()).await;
+        let lock = client.lock(NAME);
+        let guard = machine.run(lock.lock()).await.expect("the lock");
+        scene.network.kill(scene.server);
+        drop(guard);
+        sleep(ms(1_000)).await;
+        assert_eq!(client.health().pending_releases, 1);
+        sleep(ms(60_000)).await;
+        scene.network.start(scene.server, |_, _| ());
+        sleep(ms(10_000)).await;
+        assert_eq!(client.health().pending_releases, 0, "the lease is over");
+        let begun = Instant::now();
+        let left = machine.run(client.shutdown(PATIENCE * 10)).await;
+        assert!(left.is_clean() && begun.elapsed() <= NEAR * 2, "{:?}: {left:?}", begun.elapsed());
+        drop(lock);
+    });
+}

@@ -68,7 +68,8 @@ impl fmt::Display for FencingToken {
 /// after the other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TokenBlock {
-    next: u64,
+    /// The token before the next one.
+    before: u64,
     left: u32,
 }
 
@@ -76,7 +77,7 @@ impl TokenBlock {
     /// The last `drawn` tokens up to `last`.
     pub(crate) fn up_to(last: FencingToken, drawn: u32) -> Self {
         let left = drawn.min(u32::try_from(last.get()).unwrap_or(u32::MAX));
-        Self { next: last.get() - u64::from(left) + 1, left }
+        Self { before: last.get() - u64::from(left), left }
     }
 
     /// How many tokens to draw for so many calls: enough for those that come while a request for more is under way.
@@ -87,8 +88,8 @@ impl TokenBlock {
     /// The next token.
     pub(crate) fn draw(&mut self) -> Option<FencingToken> {
         self.left = self.left.checked_sub(1)?;
-        self.next += 1;
-        NonZeroU64::new(self.next - 1).map(FencingToken)
+        self.before += 1;
+        NonZeroU64::new(self.before).map(FencingToken)
     }
 
     pub(crate) fn left(self) -> u32 {
@@ -97,8 +98,8 @@ impl TokenBlock {
 
     /// The last token, if one is left.
     fn last(self) -> Option<FencingToken> {
-        let last = self.left.checked_sub(1)?;
-        NonZeroU64::new(self.next + u64::from(last)).map(FencingToken)
+        (self.left > 0).then_some(())?;
+        NonZeroU64::new(self.before + u64::from(self.left)).map(FencingToken)
     }
 }
 

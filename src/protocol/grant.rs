@@ -224,6 +224,14 @@ mod tests {
         let tokens: Vec<u64> = std::iter::from_fn(|| grant.tokens.draw()).map(u64::from).collect();
         assert_eq!(tokens, [19, 20, 21]);
         assert_eq!(of("c"), None, "another lock");
+        // A forged one: the last token that there is, and none was drawn.
+        for drawn in [0, 1] {
+            let text = format!("17 1000 5 {} {drawn} {{a}}b", u64::MAX);
+            let forged = TurnMessage::of(text.as_bytes()).into_grant(&channel, None, now);
+            let mut tokens = forged.expect("a grant").tokens;
+            let all = [tokens.draw(), tokens.draw()].map(|token| token.map(u64::from));
+            assert_eq!(all, [(drawn == 1).then_some(u64::MAX), None]);
+        }
         for (text, millis) in [
             ("0", 0),
             ("1001", 1001),

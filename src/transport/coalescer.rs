@@ -179,9 +179,11 @@ impl<Q, R> Drop for Caller<'_, Q, R> {
     /// The caller does not wait any longer: an unsent request is never sent.
     fn drop(&mut self) {
         let mut progress = self.0.progress.lock();
-        if matches!(*progress, Progress::Queued(_)) {
-            *progress = Progress::Cancelled;
-        }
+        let before = matches!(*progress, Progress::Queued(_))
+            .then(|| std::mem::replace(&mut *progress, Progress::Cancelled));
+        // The waker in it may be the last reference to a task.
+        drop(progress);
+        drop(before);
     }
 }
 

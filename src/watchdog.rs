@@ -260,22 +260,20 @@ impl Watchdog {
         match answer {
             Err(error) if error.kind() == ErrorKind::Server && batch.len() > 1 => return batch,
             Ok(Renewed { held, sent, .. }) => {
-                let renewed = held.iter().filter(|held| held.is_ok()).count();
-                self.events.counters.has_renewed(renewed, now);
-                for (entry, held) in batch.iter().zip(held) {
-                    if held.is_ok() {
-                        self.events.metrics.renewed(entry.until, now);
-                    }
-                    self.apply_answer(entry, held, sent, now);
+                for (entry, held) in batch.iter().zip(&held) {
+                    self.apply_answer(entry, *held, sent, now);
                 }
+                let renewed = batch.iter().zip(&held).filter(|(_, held)| held.is_ok());
+                self.events.counters.has_renewed(renewed.clone().count(), now);
+                renewed.for_each(|(entry, _)| self.events.metrics.renewed(entry.until, now));
             }
             Err(error) => {
-                self.events.renewal_failed(&error, batch.len(), now);
                 let again = now + (self.period / 4).min(Duration::from_secs(1));
                 for entry in &batch {
                     // When it is due at its deadline, the watchdog finds that it is lost.
                     self.insert(&entry.handle, again.min(entry.until) + self.early);
                 }
+                self.events.renewal_failed(&error, batch.len(), now);
             }
         }
         drop(batch);
@@ -306,9 +304,9 @@ impl Watchdog {
                 self.insert(handle, if in_time { sent + self.period } else { now });
             }
             Err(loss) => {
-                self.losses.found_gone(possession, FoundBy::Renewal, loss);
                 // There may be nothing to renew any more, or something new.
                 self.insert(handle, now);
+                self.losses.found_gone(possession, FoundBy::Renewal, loss);
             }
         }
     }

@@ -137,7 +137,7 @@ impl Events {
         end: &'static str,
     ) {
         let Holder { owner: holder, remaining_lease, label, host, pid, advice } = holder;
-        if !advice.is_empty() {
+        if *advice == NESTED_IN_TASK {
             self.metrics.warns(Warning::WaitsForItself);
         }
         let (holder, holder_label) = (holder.as_deref(), label.as_deref());
@@ -228,8 +228,16 @@ impl Events {
     }
 
     /// A server went out of use, whether it answers or not: others serve its keys.
-    pub(crate) fn server_replaced(&self, number: usize) {
-        self.outages.change(|servers| servers.outages.remove(&number));
+    pub(crate) fn server_replaced(&self, number: usize, server: &str, now: Instant) {
+        let over = self.outages.change(|servers| servers.forget(number, now));
+        if let Some(Summary { lasted, failures, .. }) = over {
+            tracing::warn!(
+                server,
+                ?lasted,
+                failed_attempts = failures,
+                "a server that did not answer is out of use: others serve its keys"
+            );
+        }
     }
 
     /// The Sentinels named another primary.

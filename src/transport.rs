@@ -198,8 +198,13 @@ impl Router {
         self.events.server_failed((node.number, server), &error, &has, clock::now());
         // Who replaced it meanwhile may have ended its outages before this one began.
         if node.is_replaced() {
-            self.events.server_replaced(node.number);
+            self.log_replaced(node);
         }
+    }
+
+    /// Logs that a server is out of use, if that ends an outage.
+    fn log_replaced(&self, node: &Node) {
+        self.events.server_replaced(node.number, &address::name(&node.info()), clock::now());
     }
 
     /// Logs that a server has answered a request that was sent at `sent`, if that ends an outage.

@@ -36,12 +36,12 @@ impl Outages {
 
 #[derive(Default)]
 pub(super) struct Servers {
-    pub(super) outages: BTreeMap<usize, Outage>,
+    outages: BTreeMap<usize, Outage>,
     warned: Option<Instant>,
 }
 
 #[derive(Default)]
-pub(super) struct Outage {
+struct Outage {
     /// When it began; `None` if the server answers.
     since: Option<Instant>,
     failures: u64,
@@ -64,6 +64,17 @@ pub(super) struct Summary {
     /// How many requests have failed at all servers that do not answer; or at the one server that answers again.
     pub(super) failures: u64,
     pub(super) servers: usize,
+}
+
+impl Outage {
+    /// Ends it, if it began before `sent`: what to log, if a warning said that it began.
+    fn end(&mut self, sent: Instant, now: Instant) -> Option<Summary> {
+        let since = self.since.take_if(|since| *since <= sent)?;
+        let failures = std::mem::take(&mut self.failures);
+        let lasted = rounded(now.saturating_duration_since(since));
+        let is_logged = std::mem::take(&mut self.is_logged);
+        is_logged.then_some(Summary { lasted, failures, servers: 1 })
+    }
 }
 
 impl Servers {
@@ -101,12 +112,12 @@ impl Servers {
         sent: Instant,
         now: Instant,
     ) -> Option<Summary> {
-        let outage = self.outages.get_mut(&server)?;
-        let since = outage.since.take_if(|since| *since <= sent)?;
-        let failures = std::mem::take(&mut outage.failures);
-        let lasted = rounded(now.saturating_duration_since(since));
-        let is_logged = std::mem::take(&mut outage.is_logged);
-        is_logged.then_some(Summary { lasted, failures, servers: 1 })
+        self.outages.get_mut(&server)?.end(sent, now)
+    }
+
+    /// The server is out of use: what to log if that ends an outage.
+    pub(super) fn forget(&mut self, server: usize, now: Instant) -> Option<Summary> {
+        self.outages.remove(&server)?.end(now, now)
     }
 
     fn any(&self) -> bool {
@@ -169,5 +180,8 @@ mod tests {
         assert_eq!(servers.record_failure(1, at(10_002)), None);
         assert_eq!(servers.record_answer(2, at(11_000), at(11_001)).map(|_| ()), Some(()));
         assert!(servers.any());
+        assert_eq!(servers.forget(1, at(12_000)), Some(summary(12_000, 3, 1)));
+        assert_eq!(servers.forget(1, at(12_001)), None);
+        assert!(!servers.any());
     }
 }

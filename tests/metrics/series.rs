@@ -302,9 +302,21 @@ async fn a_warning_of_how_a_lock_is_used_counts_by_its_reason() {
     assert_eq!(warned(), ["reason=shared_handle: Counter(1)"]);
 
     // Another handle of a task that holds it: the call waits for its own task.
-    let guard = client.lock("a").lock().await.unwrap();
-    assert!(client.lock("a").try_lock(ms(300), Lease::Watchdog).await.unwrap().is_none());
+    let waits = async |client: &LockClient| {
+        assert!(client.lock("a").try_lock(ms(300), Lease::Watchdog).await.unwrap().is_none());
+    };
+    let itself = client.clone();
+    let guard = tokio::spawn(async move {
+        let guard = itself.lock("a").lock().await.unwrap();
+        waits(&itself).await;
+        guard
+    });
+    let guard = guard.await.unwrap();
     assert_eq!(warned(), ["reason=long_wait: Counter(1)", "reason=waits_for_itself: Counter(1)"]);
+    // One of another task of the client waits for that task.
+    let other = client.clone();
+    tokio::spawn(async move { waits(&other).await }).await.unwrap();
+    assert_eq!(warned(), ["reason=long_wait: Counter(1)"]);
 
     guard.lost().await;
     assert_eq!(warned(), ["reason=long_hold: Counter(1)"]);

@@ -283,7 +283,7 @@ impl Cluster {
         for node in gone.unwrap_or_default() {
             router.retire(node.retire());
             // From now on no failure of that server begins an outage.
-            router.events.server_replaced(node.number);
+            router.log_replaced(&node);
         }
     }
 

@@ -102,7 +102,7 @@ mod tests {
         router.log_failure(&node, &"no answer");
         assert!(router.events.is_in_outage());
         router.retire(node.retire());
-        router.events.server_replaced(node.number);
+        router.log_replaced(&node);
         assert!(!router.events.is_in_outage());
         // A dial, say, that was under way.
         router.log_failure(&node, &"no answer");

@@ -220,7 +220,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
             let tried = match self.until_answer(gives_up_at) {
                 // Most calls, whose large future is moved once, into its box.
                 None => Some(tried.await),
-                until => process.bind(answer_by(until, tried)).await,
+                until => process.bind(answer_by(until, || self.redis(), tried)).await,
             };
             if let Some(result) = self.process_answer(tried, asked_at, &mut waiting, &mut trouble) {
                 if self.waits_again() {
@@ -386,6 +386,6 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
         ticket: Option<Ticket>,
     ) -> impl Future<Output = Option<Result<Tried<Q::Holds>, Error>>> {
         let tried = Box::pin(Q::try_once(self, asked_at, gives_up_at, ticket));
-        answer_by(self.until_answer(gives_up_at), tried)
+        answer_by(self.until_answer(gives_up_at), || self.redis(), tried)
     }
 }

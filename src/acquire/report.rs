@@ -15,9 +15,18 @@ use crate::peer::Peer;
 use crate::possession::Possession;
 use crate::protocol::Call;
 
-use super::Acquisition;
+use super::{Acquisition, Question};
 
 impl<Q> Acquisition<'_, Q> {
+    /// What a text calls the server that the request is sent to.
+    pub(super) fn redis(&self) -> String
+    where
+        Q: Question,
+    {
+        let asked = &self.question.handles()[self.question.asks_for()];
+        self.engine.router.redis(Some(asked.names.key()), None)
+    }
+
     pub(super) fn out_of_reach(&self, handle: &Handle) -> Error {
         let redis = self.engine.router.redis(Some(handle.names.key()), None);
         let message = format!("{redis} could not be reached while a call waited for the lock");

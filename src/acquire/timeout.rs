@@ -37,16 +37,17 @@ pub(crate) fn forever<T>(acquired: Result<Option<T>, Error>) -> Result<T, Error>
     })
 }
 
-/// The answer, or `None` if the wait ends first. If Redis has been silent for [`SILENCE`] by then,
-/// an error, because the client does not know whether the lock is busy.
+/// The answer, or `None` if the wait ends first. If Redis has been silent for [`SILENCE`] by then, an error that
+/// calls it `redis`, because the client does not know whether the lock is busy.
 pub(super) async fn answer_by<T>(
     until: Option<Instant>,
+    redis: impl FnOnce() -> String,
     answer: impl Future<Output = Result<T, Error>>,
 ) -> Option<Result<T, Error>> {
     let asked_at = clock::now();
     let answer = clock::by(until, answer).await;
     if answer.is_none() && clock::now() - asked_at >= SILENCE {
-        let message = "Redis had not answered when the wait was over";
+        let message = format!("{} had not answered when the wait was over", redis());
         return Some(Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, message)));
     }
     answer
@@ -61,7 +62,8 @@ mod tests {
 
     /// The error about a server that has not answered by the end of the wait.
     async fn on_a_silent_server(wait: Duration) -> Option<ErrorKind> {
-        let answer = answer_by(Some(clock::now() + wait), pending::<Result<(), Error>>()).await;
+        let (until, redis) = (Some(clock::now() + wait), || "Redis".to_owned());
+        let answer = answer_by(until, redis, pending::<Result<(), Error>>()).await;
         answer.map(|answer| answer.expect_err("no answer").kind())
     }
 

@@ -40,6 +40,11 @@ impl<'a> PossessionSession<'a> {
         &self.possession
     }
 
+    /// What a text calls its server.
+    pub(super) fn redis(&self) -> String {
+        self.call.router.redis(Some(self.possession.names.key()), None)
+    }
+
     /// Waits for the permit of the possession. Returns the time then, which is `now` if the permit was
     /// free.
     pub(crate) async fn acquire_permit(&mut self, now: Instant) -> Result<Instant, Error> {
@@ -50,7 +55,8 @@ impl<'a> PossessionSession<'a> {
         let permit = self.possession.permit_of_call();
         let permit = Box::pin(clock::timeout_at(self.call.deadline, permit));
         let Ok(permit) = permit.await else {
-            let message = "an earlier request of this handle is still unanswered";
+            let message =
+                format!("{} has not answered an earlier request of this handle", self.redis());
             return Err(Error::new(ErrorKind::Unavailable, Outcome::NotExecuted, message));
         };
         self.permit = Some(permit);

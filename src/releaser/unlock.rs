@@ -84,10 +84,6 @@ fn lost(granted: &AcquiredHold, outcome: Outcome) -> Error {
     Error::lost(possession.names.key(), validity.loss(clock::now()), outcome)
 }
 
-fn unanswered(message: &str) -> Error {
-    Error::new(ErrorKind::Unavailable, Outcome::Unknown, message)
-}
-
 pub(crate) struct Unlock<'a> {
     session: PossessionSession<'a>,
     granted: &'a AcquiredHold,
@@ -164,13 +160,18 @@ impl<'a> Unlock<'a> {
         }
         self.session.releaser.release_gap(&self.session.possession);
         let ended = clock::timeout_at(self.session.call.deadline, ended).await;
-        ended.map(drop).map_err(|_| unanswered("no answer to the release"))
+        ended.map(drop).map_err(|_| self.unanswered())
+    }
+
+    fn unanswered(&self) -> Error {
+        let message = format!("{} has not answered the release", self.session.redis());
+        Error::new(ErrorKind::Unavailable, Outcome::Unknown, message)
     }
 
     async fn confirmed(&self, confirmation: Confirmation) -> Result<bool, Error> {
         let answer = clock::timeout_at(self.session.call.deadline, confirmation).await;
         let answer = answer.ok().and_then(Result::ok);
-        let executed = answer.unwrap_or_else(|| Err(unanswered("no answer about a hand-off")))?;
+        let executed = answer.unwrap_or_else(|| Err(self.unanswered()))?;
         // Other holds may be lost by the same finding, and this one not be: a request that was not answered is about it.
         let AcquiredHold { possession, validity, .. } = self.granted;
         if !executed && possession.holds.lock().is_untold(validity) {

@@ -94,8 +94,9 @@ pub(crate) async fn sleep(duration: Duration) {
     }
 }
 
-/// Sleeps by the timers of another runtime, whose time no test pauses (invariant 3).
-async fn sleep_elsewhere(duration: Duration) {
+/// A runtime with a thread of its own, whose time no test pauses, and which runs as long as the process; `None` if the
+/// thread could not be started.
+pub(crate) fn elsewhere() -> Option<&'static Handle> {
     static ELSEWHERE: LazyLock<Option<Handle>> = LazyLock::new(|| {
         let runtime = runtime::Builder::new_current_thread().enable_time().build().ok()?;
         let handle = runtime.handle().clone();
@@ -103,7 +104,12 @@ async fn sleep_elsewhere(duration: Duration) {
         thread.spawn(move || runtime.block_on(std::future::pending::<()>())).ok()?;
         Some(handle)
     });
-    let Some(elsewhere) = &*ELSEWHERE else {
+    ELSEWHERE.as_ref()
+}
+
+/// Sleeps by the timers of another runtime, whose time no test pauses (invariant 3).
+async fn sleep_elsewhere(duration: Duration) {
+    let Some(elsewhere) = elsewhere() else {
         // No thread could be started. Callers look at the clock again, and call again.
         return std::thread::sleep(duration.min(Duration::from_millis(1)));
     };

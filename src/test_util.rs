@@ -1,12 +1,23 @@
 //! A simulated Redis, for tests of code that holds locks, and for a single node (feature `test-util`).
 //!
-//! It knows what the locks need, and the commands about strings, hashes, lists, sets, sorted sets and
-//! expiry that people put into [`execute`](crate::LockGuard::execute). What it does not know, streams, say,
-//! it refuses as an unknown command. A million random steps beside a real Redis show no other difference
-//! than those in the list of `tests/differential/wanted.rs`.
+//! It is a Redis 7.0 that knows what the locks need, and most of the commands about strings, hashes, lists, sets, sorted sets
+//! and expiry that people put into [`execute`](crate::LockGuard::execute). A million random steps beside real servers
+//! show no other difference than those in a list, which each has its reason (`tests/differential/wanted.rs` in the repository).
+//! What it does not know it refuses as an unknown command. Of what `execute` takes, that is:
+//!
+//! - all of streams, bits, geographic positions and HyperLogLogs; `COPY`, `DUMP`, `RESTORE`, `OBJECT`, `LCS` and `SUBSTR`;
+//! - of hashes: what came after Redis 7.0, such as `HEXPIRE`, `HGETEX` and `HSETEX`;
+//! - of lists: `LINSERT`, `LMPOP` and `LPOS`;
+//! - of sets: `SDIFFSTORE`, `SINTERCARD`, `SINTERSTORE`, `SSCAN` and `SUNIONSTORE`;
+//! - of sorted sets: `ZMPOP`, `ZMSCORE`, `ZRANDMEMBER`, `ZRANGESTORE`, `ZSCAN`, what goes by the order of names (`ZLEXCOUNT`,
+//!   say), and what combines several (`ZUNION`, say).
+//!
+//! Its scripts have neither `cjson` nor `cmsgpack`, `struct` or `bit`. Its rules for users know the categories `@all`, `@read`
+//! and `@write` alone.
 //!
 //! It is one server, without replicas, Sentinels or a cluster. It asks for no password, needs no TLS, and writes nothing to
-//! disk. A request takes no time until [`Redis::delay`] says so.
+//! disk. Its clock shows the time of this machine, and goes on by the time of its runtime. Its clients alone can connect to it;
+//! [`Redis::query`] asks it anything else. A request takes no time until [`Redis::delay`] says so.
 //!
 //! By configuration alone a program uses one with the address `memory://`: see
 //! [`url`](crate::LockClientBuilder::url). All clients of that address in one process share a server, in real
@@ -16,7 +27,8 @@
 //! [`Redis`] is a server in this process. It runs the scripts of this crate as they are, and its clients
 //! are [`LockClient`]s like any other: nothing of the code under test changes. In a test whose time is
 //! paused (`#[tokio::test(start_paused = true)]`) leases end, the watchdog renews and
-//! [`lost`](crate::LockGuard::lost) completes in virtual time: an hour takes no time.
+//! [`lost`](crate::LockGuard::lost) completes in virtual time: an hour takes no time. Sleep for it:
+//! `tokio::time::advance` jumps over the moments at which the watchdog would have renewed, and leases end.
 //!
 //! # Examples
 //!
@@ -105,6 +117,7 @@ impl Redis {
         let (host, port) = ADDRESS;
         let settings = Settings { host: host.into(), port, ..Settings::default() };
         let server = network.add(Server::new(settings), &format!("{host}:{port}"));
+        network.set_clock_to_now(server);
         Self { network, server, clients: Arc::default() }
     }
 
@@ -156,7 +169,18 @@ impl Redis {
         self.network.start(self.server, |server, now| server.start(now));
     }
 
-    /// From now on each request takes that long to reach the server, and each answer to come back.
+    /// Has the server hang: connections stay, and from now on it answers nothing, as after `SIGSTOP`. What reaches it meanwhile
+    /// it carries out after [`resume`](Self::resume).
+    pub fn hang(&self) {
+        self.network.stop(self.server);
+    }
+
+    /// Has the server go on after [`hang`](Self::hang).
+    pub fn resume(&self) {
+        self.network.go_on(self.server);
+    }
+
+    /// From now on each request takes that long to reach the server, and each answer to come back: in whole milliseconds.
     pub fn delay(&self, each_way: Duration) {
         // A later moment would be none that a clock knows.
         let each_way = each_way.min(MAX_LEASE);
@@ -165,6 +189,10 @@ impl Redis {
 
     /// Deletes a lock, as an operator might. Its holder finds out with its next renewal, or with `unlock`.
     /// The name is the key: with the client's prefix, if that has one.
+    ///
+    /// # Panics
+    ///
+    /// Here, and in those below: if the server refuses that, because of what was [set](Self::query) before.
     pub fn lose(&self, name: &str) {
         self.ask(redis::cmd("DEL").arg(name));
     }
@@ -203,6 +231,10 @@ impl Redis {
     ///
     /// Of a read-write lock, an owner with `:write` at its end writes, and any other one reads. All readers of a client
     /// are one owner, with one hold.
+    ///
+    /// # Panics
+    ///
+    /// If the key is no hash.
     #[must_use]
     pub fn holders(&self, name: &str) -> BTreeMap<String, u32> {
         let fields = redis::from_redis_value(self.ask(redis::cmd("HGETALL").arg(name)));

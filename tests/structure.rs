@@ -78,7 +78,7 @@ const MODULES: &[(&str, &str)] = &[
     ("possession", "sweep stamp host protocol kind lease token events config metrics clock error"),
     ("protocol", "host transport join peer lease config metrics clock slot token error"),
     ("transport", "host signal backoff config metrics slot clock ready error events"),
-    ("simulation", "host slot"),
+    ("simulation", "host slot clock"),
     // Leaves.
     ("backoff", ""),
     ("sweep", ""),

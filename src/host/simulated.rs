@@ -93,7 +93,7 @@ impl Drop for Entered {
     fn drop(&mut self) {
         if let Some(before) = self.before.take() {
             // The earlier value is dropped after the borrow has ended.
-            let _ended = PLACE.replace(before);
+            let _ended = replace_place(before);
         }
     }
 }
@@ -101,7 +101,7 @@ impl Drop for Entered {
 impl Host {
     /// The machine of the calling task.
     pub(crate) fn current() -> Self {
-        Self(PLACE.with_borrow(Clone::clone))
+        Self(place())
     }
 
     /// A host on that runtime of a machine; zero is whatever runtime polls the task.
@@ -117,16 +117,16 @@ impl Host {
     /// Has the calling code run on this machine until the value is dropped.
     pub(crate) fn enter(&self) -> Entered {
         let Some(place) = &self.0 else { return Entered { before: None } };
-        let is_there = PLACE.with_borrow(|current| {
-            current.as_ref().is_some_and(|current| Arc::ptr_eq(&current.machine, &place.machine))
+        let is_there = with_place(|current| {
+            current.is_some_and(|current| Arc::ptr_eq(&current.machine, &place.machine))
         });
-        let before = (!is_there).then(|| PLACE.replace(self.0.clone()));
+        let before = (!is_there).then(|| replace_place(self.0.clone()));
         Entered { before }
     }
 
     /// Has a task of that runtime run on this machine until the value is dropped.
     fn enter_runtime(&self) -> Entered {
-        Entered { before: self.0.is_some().then(|| PLACE.replace(self.0.clone())) }
+        Entered { before: self.0.is_some().then(|| replace_place(self.0.clone())) }
     }
 }
 
@@ -210,13 +210,23 @@ pub(crate) fn spawn<T: Send + 'static>(
     Runtime::current().spawn(task)
 }
 
+/// Where the running thread is. One that ends may drop a guard behind its variables: then it is on the real machine.
+fn with_place<T>(look: impl Fn(Option<&Place>) -> T) -> T {
+    PLACE.try_with(|place| look(place.borrow().as_ref())).unwrap_or_else(|_| look(None))
+}
+
 fn place() -> Option<Place> {
-    PLACE.with_borrow(Clone::clone)
+    with_place(|place| place.cloned())
+}
+
+/// Puts the running thread there, and returns where it was.
+fn replace_place(place: Option<Place>) -> Option<Place> {
+    PLACE.try_with(|current| current.replace(place)).ok().flatten()
 }
 
 /// The time of a simulated machine.
 pub(crate) fn now() -> Option<Instant> {
-    PLACE.with_borrow(|place| place.as_ref().and_then(|place| place.machine.now()))
+    with_place(|place| place.and_then(|place| place.machine.now()))
 }
 
 /// A sleep on a simulated machine.

@@ -257,7 +257,7 @@ impl simulated::Machine for Inner {
         let handle = self.network.handle()?;
         let permille = self.state.lock().clock.permille;
         let _time = handle.enter();
-        Some(Box::pin(tokio::time::sleep(duration * 1000 / permille)))
+        Some(Box::pin(tokio::time::sleep(duration.saturating_mul(1000) / permille)))
     }
 
     fn connect(&self, _: u64, addr: &ConnectionAddr) -> BoxFuture<io::Result<Box<dyn Stream>>> {

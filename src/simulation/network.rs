@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::random::Random;
 use super::server::ClientId;
+use crate::clock;
 
 mod event;
 mod faults;
@@ -126,6 +127,10 @@ fn address_of_connection(machine: u64, number: u64) -> String {
     format!("{}:{}", address_of(machine), 1024 + number)
 }
 
+fn real_now() -> Instant {
+    std::time::Instant::now().into()
+}
+
 impl Network {
     /// A network in which nothing is yet. It takes the time of the runtime that calls this; outside of one
     /// it takes real time.
@@ -135,7 +140,9 @@ impl Network {
 
     /// A network in which nothing is yet. It takes the time of that runtime, or real time.
     pub(super) fn with_time_of(seed: u64, handle: Option<Handle>) -> Self {
-        let (begun, mut random) = (Instant::now(), Random::new(seed));
+        let mut random = Random::new(seed);
+        // A test may have paused the time of the runtime that calls this.
+        let begun = if handle.is_some() { Instant::now() } else { real_now() };
         let state = State {
             begun,
             random: random.fork(),
@@ -182,7 +189,7 @@ impl Network {
                 let _time = handle.enter();
                 Instant::now()
             }
-            None => std::time::Instant::now().into(),
+            None => real_now(),
         }
     }
 
@@ -238,7 +245,9 @@ impl Network {
     fn start_carrying(&self) {
         let mut state = self.inner.state.lock();
         if state.carrier.as_ref().is_none_or(AbortHandle::is_finished) {
-            let runtime = self.inner.handle.clone().unwrap_or_else(Handle::current);
+            // In real time no runtime of a caller will do: it may end, stand still, or have its time paused.
+            let runtime = self.inner.handle.clone().or_else(|| clock::elsewhere().cloned());
+            let runtime = runtime.unwrap_or_else(Handle::current);
             let carry = Self::carry(Arc::downgrade(&self.inner), self.inner.sooner.clone());
             state.carrier = Some(runtime.spawn(carry).abort_handle());
         }
@@ -260,5 +269,19 @@ impl Drop for Inner {
         if let Some(carrier) = self.state.get_mut().carrier.take() {
             carrier.abort();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn in_real_time_a_network_takes_no_time_from_a_paused_runtime() {
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        let network = Network::with_time_of(0, None);
+        let begun = std::time::Instant::now();
+        while begun.elapsed().is_zero() {}
+        assert!(network.elapsed() > Duration::ZERO, "its clock stands still");
     }
 }

@@ -34,7 +34,7 @@ pub(crate) const WANTED: &[(&str, &str)] = &[
         "they are about the process: its buffers, its memory, its sockets",
     ),
     (
-        "HRANDFIELD with a count, and other options that are not in the templates",
+        "options that are not in the templates",
         "they are not simulated: no script of the client needs them, and they are answered with an \
          error, as unknown commands are",
     ),

@@ -271,3 +271,134 @@ fn a_lock_that_is_given_away_has_one_owner_at_a_time() {
     redis.lose("ends");
     takes.join().unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_hangs_answers_nothing_and_carries_out_what_came_when_it_goes_on() {
+    let redis = Redis::new();
+    let (holder, other) = (redis.client(), redis.client());
+    let guard = holder.lock("order").lock().await.unwrap();
+    let begun = Instant::now();
+    redis.hang();
+    let error = other.lock("another").try_lock_now().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    timeout(Duration::from_secs(31), guard.lost()).await.expect("its lease has ended");
+    assert!(begun.elapsed() > ms(19_000), "{:?}", begun.elapsed());
+    sleep(ms(1_000)).await;
+    assert_eq!(redis.holders("order").len(), 0, "the server's clock goes on");
+    redis.resume();
+    assert!(other.lock("order").try_lock_now().await.unwrap().is_some());
+}
+
+/// As of a server that runs beside the program: what it has written with `EXAT`, say, ends when it should.
+#[tokio::test(start_paused = true)]
+async fn the_clock_of_a_server_is_that_of_this_machine() {
+    let unix = || {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        since.unwrap().as_secs()
+    };
+    let (before, redis) = (unix(), Redis::new());
+    let (seconds, _): (u64, u64) = redis.query(&redis::cmd("TIME")).unwrap();
+    assert!((before..=unix()).contains(&seconds), "{seconds}");
+    sleep(HOUR).await;
+    let (later, _): (u64, u64) = redis.query(&redis::cmd("TIME")).unwrap();
+    assert!((3_600..=3_601).contains(&(later - seconds)), "{}", later - seconds);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_is_as_late_as_can_be_is_no_overflow() {
+    let redis = Redis::new();
+    let mut set = redis::cmd("SET");
+    redis.query::<()>(set.arg("key").arg(1).arg("PXAT").arg(i64::MAX)).unwrap();
+    assert!(redis.query::<i64>(redis::cmd("EXPIRETIME").arg("key")).unwrap() > 0);
+    sleep(HOUR).await;
+    redis.client().lock("order").lock().await.unwrap().unlock().await.unwrap();
+    // As long as a wait can be.
+    let _guard = redis.client().lock("busy").lock().await.unwrap();
+    let waits = redis.client();
+    let wait = async move { waits.lock("busy").try_lock(Duration::MAX / 4, HOUR).await };
+    assert!(timeout(HOUR, wait).await.is_err());
+}
+
+/// The time of a test is paused, and the server's is not: as beside a real one.
+#[tokio::test(start_paused = true)]
+async fn in_real_time_a_paused_runtime_is_idle_beside_a_lock() {
+    let begun = std::time::Instant::now();
+    sleep(HOUR).await;
+    let client = LockClient::connect("memory://").await.unwrap();
+    let guard = client.lock("idle").lock().await.unwrap();
+    sleep(HOUR).await;
+    assert!(!guard.is_lost());
+    // A lease of 30 s ends in the time of the server: it is the next thing that is due there.
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    guard.unlock().await.unwrap();
+}
+
+/// No runtime of a caller is needed for what is under way to arrive.
+#[test]
+fn in_real_time_renewals_arrive_while_no_runtime_runs() {
+    let redis = Redis::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = redis.builder().watchdog_timeout(ms(900)).connect_lazy().unwrap();
+    let guard = runtime.block_on(client.lock("order").lock()).unwrap();
+    redis.delay(ms(1));
+    let mut last = guard.remaining();
+    block_until("a renewal", SOON, || {
+        let before = std::mem::replace(&mut last, guard.remaining());
+        before < last
+    });
+    drop(runtime);
+    drop(guard);
+    block_until("its release", SOON, || redis.holders("order").is_empty());
+}
+
+thread_local! {
+    static KEPT: std::cell::RefCell<Option<LockGuard>> = const { std::cell::RefCell::new(None) };
+}
+
+/// The thread is there no more, as far as variables go, when it drops its guard.
+#[test]
+fn a_guard_that_a_thread_drops_behind_all_its_variables_is_given_back() {
+    let redis = Redis::new();
+    let client = redis.client();
+    let ends = std::thread::spawn(move || {
+        // Its destructor is registered before any of the client.
+        KEPT.set(None);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        KEPT.set(Some(runtime.block_on(client.lock("order").lock()).unwrap()));
+        client
+    });
+    let client = ends.join().expect("it ends");
+    block_until("its release", SOON, || redis.holders("order").is_empty());
+    drop(client);
+}
+
+/// The thread of a client has ended by a panic of what hears of its events: nothing would renew what it grants.
+#[tokio::test(start_paused = true)]
+async fn a_client_whose_thread_has_panicked_is_closed() {
+    struct Panics;
+    impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Panics {
+        fn on_event(
+            &self,
+            event: &tracing::Event<'_>,
+            _: tracing_subscriber::layer::Context<'_, S>,
+        ) {
+            let mut said = String::new();
+            event.record(&mut |_: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+                said += &format!("{value:?}");
+            });
+            assert!(!said.contains("lost a lock"), "cannot write to the log");
+        }
+    }
+    use tracing_subscriber::prelude::*;
+    let _on = tracing_subscriber::registry().with(Panics).set_default();
+    let redis = Redis::new();
+    let client = redis.client();
+    let guard = client.lock("order").lock().await.unwrap();
+    redis.hang();
+    guard.lost().await;
+    sleep(ms(5_000)).await;
+    redis.resume();
+    assert!(client.health().is_closed && !client.health().is_ready());
+    assert_eq!(client.lock("another").lock().await.unwrap_err().kind(), ErrorKind::Closed);
+}

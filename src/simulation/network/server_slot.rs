@@ -1,7 +1,7 @@
 //! The servers' end of the network.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
@@ -373,8 +373,9 @@ impl Network {
         self.at(server, |_, _| ());
     }
 
-    /// Sets the clock of a server to that time since the epoch.
-    pub(in crate::simulation) fn set_clock_to(&self, server: ServerNumber, since_epoch: Duration) {
+    /// Sets the clock of a server to that of this machine.
+    pub(crate) fn set_clock_to_now(&self, server: ServerNumber) {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.with(|state, now| {
             let wall = state.servers[server.0].wall(state.begun, now);
             state.servers[server.0].ahead += since_epoch.saturating_sub(wall);

@@ -78,7 +78,7 @@ fn ttl(call: &mut Call<'_>, in_seconds: bool, is_relative: bool) -> Answer {
     let Some(entry) = call.entry(1) else { return Ok(Reply::Int(-2)) };
     let Some(end) = entry.expires else { return Ok(Reply::Int(-1)) };
     let left = if is_relative { (end - now).max(0) } else { end };
-    Ok(Reply::Int(if in_seconds { (left + 500) / 1000 } else { left }))
+    Ok(Reply::Int(if in_seconds { left.saturating_add(500) / 1000 } else { left }))
 }
 
 fn persist(call: &mut Call<'_>) -> Answer {

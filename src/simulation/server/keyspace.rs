@@ -113,7 +113,7 @@ impl Core {
     /// When keys that have ended are looked for next.
     pub(super) fn next_cycle(&self) -> Option<i64> {
         let first = self.first_end.filter(|_| !self.is_replica())?;
-        Some((first + 1).max(self.last_cycle + CYCLE))
+        Some(first.saturating_add(1).max(self.last_cycle + CYCLE))
     }
 
     /// Removes all keys that have ended.

@@ -330,3 +330,16 @@ fn scripts_run_fast() {
     }
     println!("{:.0} scripts a second", f64::from(calls) / start.elapsed().as_secs_f64());
 }
+
+#[test]
+fn what_the_page_for_users_calls_unknown_is_unknown() {
+    let page = include_str!("../../test_util.rs");
+    let (_, rest) = page.split_once("refuses as an unknown command").expect("a sentence");
+    let (said, _) = rest.split_once("Its scripts have").expect("a sentence");
+    let words = said.split('`').skip(1).step_by(2).filter(|word| *word != "execute");
+    let names: Vec<String> = words.map(str::to_lowercase).collect();
+    assert!(names.len() > 20, "{names:?}");
+    for name in names {
+        assert!(!NAMES.iter().any(|command| command.name == name), "{name}");
+    }
+}

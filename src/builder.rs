@@ -197,7 +197,8 @@ impl LockClientBuilder {
     /// the client asks it for the list of its clients, once for a warning, and the call goes on waiting. Of the calls that
     /// wait that long within a minute, two log a warning, and the others log at debug. Set it longer than the longest wait
     /// that is right;
-    /// `Duration::MAX` is never, say for calls that stand by. 30 s unless set; at least 10 ms.
+    /// `Duration::MAX` is never, say for calls that stand by (the metrics count their waits all the same). 30 s unless
+    /// set; at least 10 ms.
     pub fn warn_waits_longer_than(mut self, longest: Duration) -> Self {
         self.config.warn_waits_longer_than = longest;
         self

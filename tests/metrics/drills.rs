@@ -22,6 +22,9 @@ const DASHBOARD: &str = include_str!("../../src/guide/operations/dashboard.json"
 /// The watchdog timeout of the services: five times shorter than that for which the alerts are.
 const LEASE: Duration = ms(6_000);
 
+/// With so many in each of three services that have it for 5 ms, a call waits for more than the two seconds of an alert.
+const MEMBERS: usize = 200;
+
 /// Longer than any alert takes.
 const LONG: Duration = ms(60_000);
 
@@ -42,6 +45,7 @@ fn a_service() {
             match what {
                 "works" => works(&client, name).await,
                 "works-on" => works_on(&client, name).await,
+                "crowd" => crowd(&client, name).await,
                 _ => waits(&client, name).await,
             }
         }
@@ -69,6 +73,18 @@ async fn waits(client: &LockClient, name: &str) {
         let _ = guard.unlock().await;
     }
     sleep(ms(200)).await;
+}
+
+/// Wants the lock in many tasks, and never has it for long.
+async fn crowd(client: &LockClient, name: &str) {
+    let member = async || {
+        loop {
+            let guard = client.lock(name).lock().await.expect("the lock");
+            sleep(ms(5)).await;
+            guard.unlock().await.expect("a release");
+        }
+    };
+    let _: Vec<()> = futures::future::join_all((0..MEMBERS).map(|_| member())).await;
 }
 
 /// A server, services and their Prometheus.
@@ -179,9 +195,11 @@ fn with_shorter_times() -> String {
     for (long, short) in [
         ("[5m]", "[10s]"),
         ("[1m]", "[5s]"),
+        ("[30s]", "[3s]"),
         ("for: 30s", "for: 3s"),
-        ("for: 15s", "for: 2s"),
+        ("for: 10s", "for: 2s"),
         ("for: 5s", "for: 1s"),
+        ("> 10 ", "> 2 "),
         ("< 10\n", "< 2\n"),
     ] {
         assert!(alerts.contains(long), "{long}");
@@ -196,6 +214,23 @@ fn a_holder_that_is_killed_is_told_from_the_others() {
     assert_eq!(scene.firing(), BTreeSet::new());
     scene.services[0].kill();
     scene.fire(&["RedlatchHolderGone"]);
+}
+
+/// No process has the lock when it is looked at, most of the time: each of them has it for moments.
+#[test]
+fn a_crowd_that_has_its_turns_fires_nothing() {
+    let Some(scene) = Scene::start(&["crowd", "crowd", "crowd"]) else { return };
+    block_until("a wait that is long enough", LONG, || {
+        scene.query("max(redlatch_oldest_wait_seconds) > 2").contains("\"value\"")
+    });
+    let (until, mut fired) = (Instant::now() + 2 * LEASE, BTreeSet::new());
+    while Instant::now() < until {
+        fired.extend(scene.firing());
+        std::thread::sleep(ms(200));
+    }
+    assert_eq!(fired, BTreeSet::new());
+    let had = "min(increase(redlatch_acquire_duration_seconds_count{outcome=\"granted\"}[5s]))";
+    assert!(scene.query(had).contains("\"value\""), "{}", scene.query(had));
 }
 
 #[test]

@@ -59,8 +59,8 @@
 -- reads. All readers of a client are one owner, and this one is let in beside the writer because
 -- it is of the same handle: so it is refused there unless it names the writer, also if it has a
 -- hold already.
--- A reader that leaves others behind leaves them its lease, too, and beside a writer no client looks
--- at markers. So one that comes to its own only reader sets the TTL to the longer lease of the two.
+-- A reader that dies leaves its lease to the others, as one does that leaves many behind, and beside a writer no client
+-- looks at markers. So one that comes to its own only reader sets the TTL to the longer lease of the two.
 -- Why atomic: between "it is my turn" and "it is mine" no other owner may come in, and
 -- between "it is not" and my entry no release may pass.
 

@@ -22,17 +22,65 @@
 -- readers have as that of the last writer. No other owner can have drawn one meanwhile, and none of
 -- these will be used any more.
 -- The message is 0 after the last reader, 1 after a writer, as Redisson has it.
+-- The hash lasts as long as its longest lease, and a reader that has died leaves its field. A writer of this crate
+-- looks at the markers; one of Redisson counts on the readers that leave, and so this does what those do: it leaves
+-- nothing to the dead, and to others no hash that lasts for more than twice their leases. It looks at four of them, so
+-- as to cost the same beside a thousand, and of more it takes the dead out. Their markers are in the slot of the lock, and their names
+-- follow from its fields, as those in Redisson's script: they cannot be declared.
 -- Why the first write is a DEL or a HDEL is in release, and why what follows is called protected
 -- is in fair_release.
 -- Why atomic: between "it is mine" and "it is gone" another owner may come in, and between "it
 -- is gone" and the message one that does not wait may.
+
+local prefix = string.sub(KEYS[4] or '', 1, -#(ARGV[11] .. ':rwlock_timeout:1') - 1)
+local none_lives = false
+
+-- settle: a reader leaves so many fields behind.
+local function settle(key, fields)
+  local dead, longest, some = {}, -2, redis.call('HRANDFIELD', key, 5, 'WITHVALUES')
+  for i = 1, #some, 2 do
+    local reader, many, left = some[i], tonumber(some[i + 1]), -2
+    for n = 1, many and math.min(many, 16) or 0 do
+      local lasts = redis.call('PTTL', prefix .. reader .. ':rwlock_timeout:' .. n)
+      left = math.max(left, (lasts == -1 or many > 16) and 2 ^ 53 or lasts)
+    end
+    if many and left <= 0 then
+      dead[#dead + 1] = reader
+    elseif some[i + 1] == 'write' then
+      -- A writer has the lock, beside which this one has read.
+      left = 2 ^ 53
+    end
+    longest = math.max(longest, left)
+  end
+  if fields > #some / 2 then
+    for _, reader in ipairs(dead) do
+      redis.call('HDEL', key, reader)
+    end
+  elseif longest <= 0 then
+    none_lives = redis.call('DEL', key) == 1
+  elseif longest < redis.call('PTTL', key) then
+    redis.call('PEXPIRE', key, longest)
+  end
+end
+
+-- look_at_others: the same, unless another reader lives, and the hash lasts hardly longer: then, as most times, there is
+-- nothing to do.
+local function look_at_others(key, fields)
+  local two = redis.call('HRANDFIELD', key, 2, 'WITHVALUES')
+  local one = two[1] == 'mode' and 3 or 1
+  local lasts = redis.call('PTTL', prefix .. two[one] .. ':rwlock_timeout:' .. two[one + 1])
+  if lasts <= 0 or redis.call('PTTL', key) > 2 * lasts then
+    settle(key, fields)
+  end
+end
 
 local failed = lost_field(KEYS[1], ARGV[11])
 if failed then
   return failed
 end
 local marker = not ARGV[13] and KEYS[4]
-local is_last = redis.call('HLEN', KEYS[1]) <= 2
+local fields = redis.call('HLEN', KEYS[1])
+local is_last = fields <= 2
 if is_last then
   redis.call('DEL', KEYS[1])
 else
@@ -40,6 +88,10 @@ else
 end
 if marker then
   redis.call('DEL', marker)
+  if not is_last then
+    pcall(look_at_others, KEYS[1], fields - 1)
+    is_last = none_lives
+  end
 elseif not is_last then
   -- Redisson's writer may read, too.
   redis.call('HSET', KEYS[1], 'mode', 'read')

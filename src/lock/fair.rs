@@ -68,7 +68,8 @@ use super::Lock;
 /// # Beside other locks of this name
 ///
 /// A fair lock, a plain one and one of Redisson exclude each other, and only the waiters of fair
-/// locks have an order. Redisson's `RFairLock` has a queue of its own, and does not see this one.
+/// locks have an order. While some of those wait, the lock goes from one to the next and is never free in between: a
+/// call that waits for it as a plain one, or in Redisson, has no turn until none of them waits. Redisson's `RFairLock` has a queue of its own, and does not see this one.
 /// The first client in the queue listens to them, too, so a waiter asks at once when one of them is released. If that
 /// client has died, or its oldest waiter has left before a younger one of its own, the next client notices it when it
 /// refreshes its entry, within 3.3 s.

@@ -10,7 +10,7 @@
 //! | all its reads are one hold with one marker, which lasts as long as the longest | its readers share one (`Seen::of_ours`) |
 //! | a second write does not add its lease to what is left of the first one | Redisson adds them up: 60 s instead of 30, until its watchdog renews them all, at any moment (`Seen::of_a_writer`) |
 //! | its `unlock` to write leaves the longest lease of those that it has still | Redisson sets the one of the last call, were it shorter (`Seen::matches`) |
-//! | its `unlock` to read leaves the TTL of the hash as it is, and does not cut it to the longest marker | the writer that waits looks at the markers (`Seen::matches`) |
+//! | its `unlock` to read does not cut the TTL of the hash to the longest marker, unless it is more than twice as long as one of the other readers' | it looks at one of them, most times, and Redisson at all (`Seen::matches`) |
 //! | it calls a lock that its writer reads, too, locked to write alone | Redisson says both; 3.23 does not, either (`Came::fits`) |
 //! | `force_unlock` frees both sides | the party asks first what the lock is held for (`Party::forces`) |
 //! | an `unlock` after the lease has ended is `Lost`, whether or not others have the lock by then | Redisson finds a field that others keep alive; and 3.23 has no error for a lock that is free, whoever gives it back (`Came::fits`) |

@@ -49,7 +49,7 @@ fn the_keys_of_a_read_write_lock_are_those_of_redisson() {
 }
 
 fn marker(owner: &str) -> String {
-    format!("marker:{owner}")
+    format!("{LOCK}:{owner}:rwlock_timeout:1")
 }
 
 /// The oldest waiter of a client.

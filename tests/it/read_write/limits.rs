@@ -96,6 +96,10 @@ async fn a_read_unlock_costs_the_server_the_same_beside_a_thousand_readers() {
         let fields: Vec<_> = (0..others).map(|other| format!("another-client:{other}")).collect();
         let all = fields.iter().flat_map(|field| [&**field, "1"]);
         server.ask::<()>(&Vec::from_iter(["HSET", &name].into_iter().chain(all)));
+        for field in &fields {
+            let marker = format!("{{{name}}}:{field}:rwlock_timeout:1");
+            server.ask::<()>(&["SET", &marker, "1", "PX", "30000"]);
+        }
         let before = server.commandstats();
         guard.unlock().await.unwrap();
         let mut cost = server.commandstats();

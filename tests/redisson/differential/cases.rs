@@ -29,6 +29,7 @@ pub(super) const CASES: &[&str] = &[
      a.read-locked a.write a.write-locked b.force-read a.write-locked b.force-write \
      a.write-locked b.read-locked",
     "testReadWriteTTL: a.write a.read b.read? a.-write b.read? a.-read b.-read",
+    "testMultiInstanceReadLockZombieCleanup: a.read:1000 b.read c.write~ a.ends b.-read c.gets c.-write",
     "testExpireRead: a.read:2000 b.read b.-read a.-read",
     "testExpireReadLate: a.read:1000 b.read:2000 a.ends a.-read b.-read",
     "testExpireReadAlone: a.read:1000 a.ends a.-read b.-read a.write b.-read b.-write a.-write",

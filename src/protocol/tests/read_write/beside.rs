@@ -82,11 +82,11 @@ fn only_the_only_reader_may_write_and_none_that_is_gone() {
     assert_eq!(real.ask(&Ask::once(0, "c0:3:write").beside("c0:1")), Reply::Taken);
 }
 
-/// The hash lasted as long as the lease of a reader that has gone.
+/// The hash lasted as long as the lease of a reader that has died.
 #[test]
 fn a_writer_beside_its_own_reader_keeps_the_lock_for_the_longer_lease_of_the_two() {
     let mut real = Real::new();
-    let [gone, longer, shorter] = [LEASE, LEASE / 2, LEASE / 4];
+    let [gone, longer, shorter] = [LEASE, LEASE / 3, LEASE / 6];
     for (reads, writes, tokens) in [(longer, shorter, 0), (shorter, longer, 2), (longer, 1, 1)] {
         // The other reader leaves, or dies.
         for dies in [false, true] {
@@ -101,7 +101,8 @@ fn a_writer_beside_its_own_reader_keeps_the_lock_for_the_longer_lease_of_the_two
                 real.release(&other.owner, &no_waiter(1));
             }
             let before: u64 = real.query(&["PTTL", LOCK]);
-            assert!(before > longer, "{before}: that of the reader that has gone");
+            // A reader that leaves takes its lease along.
+            assert_eq!(before > longer, dies, "{before}");
             for _ in 0..2 {
                 assert_eq!(real.ask(&writer), Reply::Granted);
                 both(&mut real, "write");
@@ -287,4 +288,48 @@ fn who_leaves_the_queue_passes_the_turn_on_although_its_entry_is_gone() {
         assert_eq!(notified.as_deref(), Some("c2"));
     }
     assert_eq!(real.ask(&reads), Reply::Granted);
+}
+
+/// As Redisson's readers do it, on which its writers count: they look at no markers.
+#[test]
+fn a_reader_that_leaves_others_leaves_them_the_longest_of_their_leases_and_none_to_the_dead() {
+    let mut real = Real::new();
+    let lasts = |real: &mut Real| real.query::<i64>(&["PTTL", LOCK]);
+    let longer = Ask { lease: LEASE / 3, ..Ask::once(1, "c1:1") };
+    let shorter = Ask { lease: LEASE / 6, ..Ask::once(2, "c2:1") };
+    for ask in [&longer, &Ask::once(0, "c0:1"), &shorter] {
+        assert_eq!(real.ask(ask), Reply::Granted);
+    }
+    assert!(lasts(&mut real) > LEASE as i64 / 3);
+    real.release("c0:1", &no_waiter(0));
+    let left = lasts(&mut real);
+    assert!(left <= LEASE as i64 / 3 && left > LEASE as i64 / 6, "{left}");
+    // The first of its two markers has ended: one of Redisson's that has read twice.
+    real.query::<()>(&["HSET", LOCK, &longer.owner, "2"]);
+    let second = format!("{LOCK}:{}:rwlock_timeout:2", longer.owner);
+    real.query::<()>(&["RENAME", &marker(&longer.owner), &second]);
+    real.release(&shorter.owner, &no_waiter(2));
+    assert_eq!(real.hash().len(), 2, "it lives");
+    for (client, owner) in [(0, "c0:2"), (2, "c2:2")] {
+        assert_eq!(real.ask(&Ask::once(client, owner)), Reply::Granted);
+    }
+    real.query::<()>(&["DEL", &second, &marker("c0:2")]);
+    let mut other = real.server.connect();
+    let mut listener = other.as_pubsub();
+    listener.subscribe(CHANNEL).unwrap();
+    assert_eq!(real.release("c2:2", &no_waiter(2)), Value::Int(1), "a message, as of the last one");
+    assert!(real.hash().is_empty(), "none of them lives");
+    // More than it looks at.
+    for dead in 0..40 {
+        assert_eq!(real.ask(&Ask::once(0, &format!("c0:{dead}"))), Reply::Granted);
+        real.query::<()>(&["DEL", &marker(&format!("c0:{dead}"))]);
+    }
+    let mut left = 40;
+    for _ in 0..60 {
+        assert_eq!(real.ask(&Ask::once(1, "c1:2")), Reply::Granted);
+        real.release("c1:2", &no_waiter(1));
+        let before = std::mem::replace(&mut left, real.hash().len());
+        assert!(before - left <= 6, "{before}, {left}: at a cost that grows");
+    }
+    assert_eq!(left, 0);
 }

@@ -142,6 +142,7 @@ fn live(
                         model.last = Some(used);
                     }
                     assert_eq!(said, expected, "step {step}: {owner}");
+                    model.taken_out(&real.hash());
                     assert_eq!(real.counter(), model.last, "step {step}: {owner}");
                 }
                 me.holds.retain(|hold| hold != owner);

@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// A reader that leaves looks at so many others at most.
+const LOOKED_AT: usize = 4;
+
 /// A lock so simple that it is hardly wrong.
 #[derive(Default)]
 pub(super) struct Model {
@@ -92,10 +95,23 @@ impl Model {
             return said(if was.is_some() { Loss::TakenOver } else { Loss::KeyGone });
         }
         self.dead.retain(|dead| dead != owner);
+        let all_are_dead = self.owners.keys().all(|owner| self.dead.contains(owner));
+        if !owner.ends_with(":write") && self.owners.len() <= LOOKED_AT && all_are_dead {
+            self.owners.clear();
+            self.dead.clear();
+        }
         if says.came.is_some() || !self.queue.is_empty() {
             self.enter(says.client, says.came, says.ticket);
         }
         Value::Int(0)
+    }
+
+    /// Of many readers, a release may have taken out some that have died: those that are not there any more.
+    pub(super) fn taken_out(&mut self, left: &BTreeMap<String, String>) {
+        if self.owners.len() > LOOKED_AT {
+            self.owners.retain(|owner, _| left.contains_key(owner) || !self.dead.contains(owner));
+            self.dead.retain(|dead| left.contains_key(dead));
+        }
     }
 
     /// That request was granted, with that token.

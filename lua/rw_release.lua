@@ -41,14 +41,16 @@ local function settle(key, fields)
   for i = 1, #some, 2 do
     local reader, many, left = some[i], tonumber(some[i + 1]), -2
     for n = 1, many and math.min(many, 16) or 0 do
-      local lasts = redis.call('PTTL', prefix .. reader .. ':rwlock_timeout:' .. n)
+      local marker = prefix .. reader .. ':rwlock_timeout:' .. n
+      local lasts = redis.call('PTTL', marker)
+      if lasts == -2 then
+        -- Of a slot on its way it may be at the other node: asked for together with the lock, that is an error.
+        redis.call('EXISTS', key, marker)
+      end
       left = math.max(left, (lasts == -1 or many > 16) and 2 ^ 53 or lasts)
     end
     if many and left <= 0 then
       dead[#dead + 1] = reader
-    elseif some[i + 1] == 'write' then
-      -- A writer has the lock, beside which this one has read.
-      left = 2 ^ 53
     end
     longest = math.max(longest, left)
   end
@@ -56,6 +58,7 @@ local function settle(key, fields)
     for _, reader in ipairs(dead) do
       redis.call('HDEL', key, reader)
     end
+    none_lives = redis.call('HLEN', key) == 1 and redis.call('DEL', key) == 1
   elseif longest <= 0 then
     none_lives = redis.call('DEL', key) == 1
   elseif longest < redis.call('PTTL', key) then
@@ -64,12 +67,13 @@ local function settle(key, fields)
 end
 
 -- look_at_others: the same, unless another reader lives, and the hash lasts hardly longer: then, as most times, there is
--- nothing to do.
+-- nothing to do. Nor is there beside a writer, whose lease is that of the lock.
 local function look_at_others(key, fields)
   local two = redis.call('HRANDFIELD', key, 2, 'WITHVALUES')
   local one = two[1] == 'mode' and 3 or 1
   local lasts = redis.call('PTTL', prefix .. two[one] .. ':rwlock_timeout:' .. two[one + 1])
-  if lasts <= 0 or redis.call('PTTL', key) > 2 * lasts then
+  local is_over = lasts <= 0 or redis.call('PTTL', key) > 2 * lasts
+  if is_over and redis.call('HGET', key, 'mode') == 'read' then
     settle(key, fields)
   end
 end

@@ -333,3 +333,19 @@ fn a_reader_that_leaves_others_leaves_them_the_longest_of_their_leases_and_none_
     }
     assert_eq!(left, 0);
 }
+
+/// By chance it may look at all of them and not at the mode.
+#[test]
+fn a_reader_that_leaves_five_dead_ones_leaves_a_lock_or_none() {
+    let mut real = Real::new();
+    for round in 0..60 {
+        for dead in 0..5 {
+            assert_eq!(real.ask(&Ask::once(0, &format!("c0:{dead}"))), Reply::Granted, "{round}");
+            real.query::<()>(&["DEL", &marker(&format!("c0:{dead}"))]);
+        }
+        assert_eq!(real.ask(&Ask::once(1, "c1:1")), Reply::Granted, "{round}");
+        real.release("c1:1", &no_waiter(1));
+        let hash = real.hash();
+        assert!(hash.is_empty() || hash.len() > 1, "{hash:?}: that is no lock");
+    }
+}

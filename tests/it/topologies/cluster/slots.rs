@@ -175,3 +175,44 @@ async fn a_move_that_is_called_off_because_its_target_died_holds_up_nobody() {
     release(guard.expect("a free lock")).await;
     wait_until("a free lock", SOON, || !source.exists(&name)).await;
 }
+
+/// The release asks for the marker of the other reader, which it cannot declare.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t5_a_reader_that_leaves_takes_none_for_dead_whose_marker_is_still_on_its_way() {
+    let cluster = shared();
+    let [leaves, stays, writes] = [
+        client_of(&cluster, MINUTE).await,
+        client_of(&cluster, MINUTE).await,
+        client_of(&cluster, MINUTE).await,
+    ];
+    let [name, ..] = same_slot("readers on the way");
+    let leaving = leaves.read_write_lock(&name).read().await.unwrap();
+    let staying = stays.read_write_lock(&name).read().await.unwrap();
+    // So all keys of the release are there.
+    let lock = writes.read_write_lock(&name);
+    let writer = tokio::spawn(async move { lock.write().await });
+    let (slot, to) = next_to(&cluster, &name);
+    let from = cluster.node_of(&name);
+    let keys = || {
+        cluster.nodes()[from].ask::<Vec<String>>(&[
+            "CLUSTER",
+            "GETKEYSINSLOT",
+            &slot.to_string(),
+            "100",
+        ])
+    };
+    wait_until("a waiting writer", SOON, || keys().len() == 5).await;
+    let late = keys().into_iter().find(|key| key.contains(&format!("{}:rwlock", staying.owner())));
+    let late = late.expect("its marker");
+    let move_ = cluster.begin_move(slot, to);
+    let first: Vec<String> = keys().into_iter().filter(|key| *key != late).collect();
+    move_.migrate(&first.iter().map(String::as_str).collect::<Vec<_>>());
+    soon("a release", leaving.unlock()).await.unwrap();
+    move_.migrate_keys();
+    move_.finish();
+    let owners: Vec<String> = cluster.ask_at(&name, &["HKEYS", &name]);
+    assert!(owners.contains(&staying.owner().to_owned()), "{owners:?}: it lives");
+    assert!(owners.len() == 2 && !staying.is_lost() && !writer.is_finished());
+    staying.unlock().await.unwrap();
+    soon("the lock", writer).await.unwrap().unwrap().unlock().await.unwrap();
+}

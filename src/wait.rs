@@ -32,6 +32,7 @@ mod entry;
 mod handoff;
 mod long;
 mod order;
+mod panics;
 mod queue;
 mod queues;
 mod reach;

@@ -146,6 +146,7 @@ impl Watchdog {
                 let permit = clock::timeout_at(until, permits.clone().acquire_owned()).await;
                 let (watchdog, router) = (self.clone(), router.clone());
                 spawn(async move {
+                    let _panics = watchdog.losses.waiters.close_on_panic();
                     watchdog.renew_by_slot(&router, batch).await;
                     drop(permit);
                 });

@@ -107,11 +107,14 @@ impl Possession {
         self.registry.changed.notify_waiters();
     }
 
-    /// Its lease is over, and Redis has not confirmed the release. The next call of the handle may send that once more.
-    pub(crate) fn gives_up_release(&self) {
+    /// Its lease is over, and Redis has not answered the last request: a release, if one is `pending`. The next call of
+    /// the handle may send that once more.
+    pub(crate) fn gives_up(&self, pending: bool) {
         let gap = {
             let mut holds = self.holds.lock();
-            holds.rare().given_up = true;
+            if pending {
+                holds.rare().given_up = true;
+            }
             holds.take_gap()
         };
         self.announce_end(gap);

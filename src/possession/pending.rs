@@ -148,7 +148,9 @@ impl HoldState {
     pub(crate) fn release_confirmed(&mut self, pending: PendingRelease) {
         self.counted = self.counted.min(pending.count);
         self.release_unanswered = false;
-        self.rare.iter_mut().for_each(|rare| (rare.kept_until, rare.shortening) = (None, 0));
+        self.rare.iter_mut().for_each(|rare| {
+            (rare.kept_until, rare.shortening, rare.given_up) = (None, 0, false);
+        });
         if pending.count == 0 {
             // It is given to no holder any more.
             self.tokens = TokenBlock::default();

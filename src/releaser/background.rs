@@ -88,7 +88,7 @@ fn give_up(
         tracing::debug!(name = %possession.names.key(), owner = %possession.id(),
             "a release could not be confirmed within its lease");
     }
-    possession.gives_up_release();
+    possession.gives_up(pending);
     if let Some(connection) = connection {
         router.drop_connection(&connection);
     }

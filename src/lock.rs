@@ -72,7 +72,8 @@ pub use multi::MultiLock;
 /// Like every fair async mutex, the lock relies on waiting futures being polled. A call that was polled,
 /// and is neither polled again nor dropped, holds up the waiters of this client behind it; calls on
 /// the same handle return `Unavailable` then, and so can those of a handle to which this client hands the lock
-/// meanwhile. What a guard gives back is released all the same. If Redis has granted the lock to that call, no other call can have it
+/// meanwhile. What a guard gives back is released all the same, unless that call has been about to give one back itself, or to
+/// extend one: then the lock may stay for its lease. If Redis has granted the lock to that call, no other call can have it
 /// until the lease ends.
 ///
 /// # What the log says of a handle

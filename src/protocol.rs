@@ -2,8 +2,8 @@
 //!
 //! Every command about a lock is built here, and every reply is decoded here. The layout is
 //! Redisson's `RLock`, so that a Java service can share a lock. Every call but [`Call::execute`]
-//! may be sent twice and counts once (each script says why). So [`Router`] can send it again after a
-//! connection is lost.
+//! and [`Call::force_unlock`] may be sent twice and counts once (each script says why). So [`Router`] can send it again
+//! after a connection is lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

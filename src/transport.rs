@@ -14,7 +14,7 @@
 //! ([`request`]), while the client's own thread keeps the topology up to date.
 //!
 //! 1. A request is sent again after its connection is lost, because every command of this crate may
-//!    be executed twice and count once. Those of a caller may not, and are not sent again. Nothing is
+//!    be executed twice and count once. Those of a caller may not, nor may `force_unlock`: they are not sent again. Nothing is
 //!    sent again after its deadline.
 //! 2. A silent connection gets no new requests (see `connection::silence`), and what is still under
 //!    way on it does no harm (see `connection::stale`).

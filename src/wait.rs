@@ -32,7 +32,6 @@ mod entry;
 mod handoff;
 mod long;
 mod order;
-mod panics;
 mod queue;
 mod queues;
 mod reach;

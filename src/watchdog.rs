@@ -19,6 +19,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, Semaphore};
@@ -60,6 +61,7 @@ pub(crate) struct Watchdog {
     changed: Notify,
     /// Renewals have been answered, or failed.
     pub(crate) answered: Arc<Notify>,
+    panicked: Notify,
     events: Arc<Events>,
     losses: Arc<Losses>,
     lease: Duration,
@@ -96,6 +98,17 @@ impl Drop for Entry {
     }
 }
 
+/// Notifies if the task panics that has this.
+struct NotesPanic<'a>(&'a Notify);
+
+impl Drop for NotesPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.notify_one();
+        }
+    }
+}
+
 impl Watchdog {
     pub(crate) fn new(config: &Config, losses: Arc<Losses>) -> Self {
         let period = config.renewal_period();
@@ -103,6 +116,7 @@ impl Watchdog {
             schedule: Mutex::default(),
             changed: Notify::new(),
             answered: Arc::default(),
+            panicked: Notify::new(),
             events: losses.events.clone(),
             losses,
             lease: config.watchdog_timeout,
@@ -129,7 +143,19 @@ impl Watchdog {
     }
 
     /// Renews until it is dropped.
+    ///
+    /// # Panics
+    ///
+    /// If a batch has panicked, because what hears of an event has: its locks would be renewed no more.
     pub(crate) async fn keep_renewed(self: &Arc<Self>, router: &Arc<Router>) {
+        tokio::select! {
+            biased;
+            () = self.panicked.notified() => panic!("a batch of renewals has panicked"),
+            () = self.renew_what_is_due(router) => {}
+        }
+    }
+
+    async fn renew_what_is_due(self: &Arc<Self>, router: &Arc<Router>) {
         let mut permits: HashMap<ServerEpoch, Arc<Semaphore>> = HashMap::default();
         loop {
             let mut by_server: BTreeMap<ServerEpoch, Vec<Entry>> = BTreeMap::new();
@@ -146,7 +172,6 @@ impl Watchdog {
                 let permit = clock::timeout_at(until, permits.clone().acquire_owned()).await;
                 let (watchdog, router) = (self.clone(), router.clone());
                 spawn(async move {
-                    let _panics = watchdog.losses.waiters.close_on_panic();
                     watchdog.renew_by_slot(&router, batch).await;
                     drop(permit);
                 });
@@ -236,6 +261,7 @@ impl Watchdog {
     /// have moved. Then this renews the locks ten by ten, and those of a refused ten one by one: all tens at once, and
     /// all of those at once, because a lock that is due has time for a few round trips, and not for one for each other lock.
     async fn renew_all(&self, router: &Router, batch: Vec<Entry>) {
+        let _panics = NotesPanic(&self.panicked);
         let mut refused = self.renew(router, batch).await;
         for size in [RETRY_BATCH, 1] {
             if refused.len() <= size {

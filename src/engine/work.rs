@@ -1,6 +1,7 @@
 //! What the thread of a client does, all its life.
 
 use std::sync::Arc;
+use std::thread;
 
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -38,7 +39,7 @@ pub(super) struct Work {
 impl Work {
     pub(super) async fn run(self) {
         let Self { router, watchdog, waiters, handoffs, possessions, config, .. } = self;
-        let _panics = waiters.close_on_panic();
+        let _panics = ClosesOnPanic(waiters.clone());
         let timeout = config.command_timeout;
         let (grants, granted) = unbounded_channel();
         let (mut stop, mut closed) = (self.stop, self.closed);
@@ -78,6 +79,18 @@ impl Work {
             () = do_jobs(self.queued, granted, &router, &handoffs) => {}
             () = waiters.listen(&router, self.pushed, grants) => {}
             () = export_levels(&router, &possessions, &waiters) => {}
+        }
+    }
+}
+
+/// What hears of an event panics, such as a subscriber of the log that cannot write. With this thread, all renewals end: from
+/// then on the client must not grant what it cannot keep.
+struct ClosesOnPanic(Arc<Waiters>);
+
+impl Drop for ClosesOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            drop(self.0.close());
         }
     }
 }

@@ -112,7 +112,7 @@ impl Possession {
     pub(crate) fn gives_up(&self, pending: bool) {
         let gap = {
             let mut holds = self.holds.lock();
-            if pending {
+            if pending && !holds.has_holds() {
                 holds.rare().given_up = true;
             }
             holds.take_gap()

@@ -25,8 +25,9 @@ use crate::stats::{Health, Stats};
 /// # Forking
 ///
 /// A client belongs to the process that connected it. In a child that was forked from that process,
-/// every call of the client, its handles and its guards returns
-/// [`Closed`](crate::ErrorKind::Closed) at once, [`close`](Self::close) does nothing, every guard is
+/// every call of the client, its handles and its guards that would ask Redis returns
+/// [`Closed`](crate::ErrorKind::Closed) at once, one that needs a valid guard first returns `Lost`,
+/// [`close`](Self::close) and [`shutdown`](Self::shutdown) do nothing, every guard is
 /// lost, and drops do nothing. The parent keeps its locks and its connections. A child that needs
 /// locks connects a client of its own, which waits for the locks of the parent's.
 ///
@@ -178,7 +179,7 @@ impl LockClient {
     /// if no client does either. For people in an incident: what it says may be over when it is here.
     ///
     /// One round trip if no client has it or waits for it in order, else two; in the second one the server lists its
-    /// clients, unless only this client has the lock. That list takes the server some microseconds for each of its connections. It only reads,
+    /// clients, unless only this client has the lock and none waits in order. That list takes the server some microseconds for each of its connections. It only reads,
     /// by plain commands, so a user who may write nothing can ask: the guide to [deployment](crate::guide::deployment)
     /// lists the rights.
     ///
@@ -203,9 +204,9 @@ impl LockClient {
     /// a backslash before a character that stands for itself), and is about names without this client's
     /// [prefix](LockClientBuilder::name_prefix); other applications' locks are not among them then.
     ///
-    /// A lock that is held all the time comes at least once, and may come twice while the server rearranges its keys or a
-    /// slot of a cluster moves, and may be missed if that moves to a server that was looked at before; one that is acquired or
-    /// released meanwhile may come. The stream sends nothing before it is
+    /// A lock that is held all the time comes at least once, with one exception: it may be missed if its slot of a cluster
+    /// moves to a server that was looked at before. It may come twice while the server rearranges its keys or a slot moves.
+    /// One that is acquired or released meanwhile may come. The stream sends nothing before it is
     /// polled. It asks for some 200 keys at a time, looks at 100 of them with two requests or three, and has no more in memory:
     /// of a hash that is no lock it reads two names of fields. It asks each server once for the list of its clients. Of a
     /// client that connects later, and of a lock whose slot moves just then, it knows only the owners. In a cluster it first
@@ -225,6 +226,10 @@ impl LockClient {
     /// # Panics
     ///
     /// When it is polled, as for [every call](crate::Lock#panics).
+    ///
+    /// # Cancel safety
+    ///
+    /// It only reads; drop the stream at any time.
     pub fn locks(&self, pattern: impl AsRef<str>) -> Locks {
         Locks::new(self.engine.clone(), pattern.as_ref())
     }

@@ -27,16 +27,18 @@ pub use loss::Loss;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The caller does not hold the lock any more: its lease ended, or another client deleted or took
-    /// the key. Work done under it may have run beside another holder's. [`Error::loss`] says which.
+    /// The caller does not hold the lock any more: its lease ended, Redis does not have the key any more, another owner has
+    /// it, or the client was shut down. [`Error::loss`] says which. Work done under it may have run beside another holder's.
     Lost,
-    /// The client could not reach Redis in time, or Redis did not answer in time.
+    /// The client could not reach Redis in time, or Redis did not answer in time; or fewer
+    /// [replicas](crate::LockClientBuilder::replicas) than required had the acquire in time.
     Unavailable,
     /// An argument or an option that can never work, or a call outside of a Tokio runtime; the client
     /// sent nothing.
     InvalidArgument,
-    /// The key holds something that is not a lock: another type, or a hash whose fields are no owner. A
-    /// lock is a hash with one field, `<id>:<number>`. The client left it untouched. Also if a key in which Redis
+    /// The key holds something that is not a lock: another type, or a hash whose fields are no owner. A plain, fenced or
+    /// fair lock is a hash with one field, `<id>:<number>`; a read-write lock has the field `mode` as well, and each of these two
+    /// sorts is no lock for a call about the other. The client left it untouched. Also if a key in which Redis
     /// would keep the queue of a [fair lock](crate::FairLock) holds something else: the text of the error names
     /// that key.
     NotALock,
@@ -60,7 +62,7 @@ pub enum ErrorKind {
 ///     match error.outcome() {
 ///         Outcome::NotExecuted => "nothing has happened",
 ///         Outcome::Executed => "Redis did it, and the call failed after that",
-///         _ => "the client undoes or repeats it in the background",
+///         _ => "not known: the client undoes an acquire, repeats a release, and leaves anything else",
 ///     }
 /// }
 /// ```

@@ -145,8 +145,9 @@ impl<T> LockGuard<T> {
     ///
     /// Local, no I/O, and it prolongs nothing while the lock is held. The last release leaves the key
     /// in Redis with the rest of `least` as its TTL, which nothing renews. It takes no round trip more,
-    /// and neither the client nor [`close`](crate::LockClient::close) cuts it short. The client
-    /// measures the time that this guard was held modulo 49 days, and takes a hundred years for more.
+    /// and neither the client nor [`close`](crate::LockClient::close) cuts it short. A `least`
+    /// of more than a hundred years counts as a hundred. Of a guard that is older than 49 days the client counts the age
+    /// modulo 49 days, and the lock stays for longer than asked.
     ///
     /// A process that dies before it releases the lock leaves it for its lease, however long `least`
     /// is. If a failover misses the release, this client tells the new primary until when the lock stays;

@@ -32,7 +32,7 @@ use crate::stamp::Stamp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Lease {
     /// The watchdog timeout of the client (30 s by default). The client renews it in the background
-    /// every third of it for as long as the guard lives.
+    /// every third of it for as long as the guard lives, or up to [`max_hold`](crate::LockClientBuilder::max_hold).
     #[default]
     Watchdog,
     /// Exactly this long, never renewed. The client rounds it up to whole milliseconds, and refuses

@@ -9,7 +9,7 @@
 //! [migrating]: guide::migrating
 //! [redis_client]: guide::redis_client
 //! [faq]: guide::faq
-//! [builder]: LockClient::builder
+//! [builder]: LockClientBuilder
 //! [execute]: LockGuard::execute
 //! [fenced]: LockClient::fenced_lock
 //! [examples]: guide#in-the-repository

@@ -192,18 +192,26 @@ impl Redis {
     ///
     /// # Panics
     ///
-    /// Here, and in those below: if the server refuses that, because of what was [set](Self::query) before.
+    /// If the server refuses that: a [`query`](Self::query) may have changed its rights or its memory limit.
     pub fn lose(&self, name: &str) {
         self.ask(redis::cmd("DEL").arg(name));
     }
 
     /// Gives a lock to another owner for 30 s, as if its lease had ended and that one had been faster. A read-write
     /// lock goes to a reader or to a writer, below. An owner is `<id>:<number>`, as `other:1`.
+    ///
+    /// # Panics
+    ///
+    /// As for [`lose`](Self::lose).
     pub fn give(&self, name: &str, owner: &str) {
         self.give_fields(&[name], &[owner, "1"]);
     }
 
     /// Gives a read-write lock to another owner for 30 s, to read: `<id>:<number>`. Its holders have lost it.
+    ///
+    /// # Panics
+    ///
+    /// As for [`lose`](Self::lose).
     pub fn give_to_reader(&self, name: &str, owner: &str) {
         let marker = Names::of_read_write("", name, &"-".repeat(36)).marker_key(owner, 1);
         self.give_fields(&[name, &marker], &["mode", "read", owner, "1"]);
@@ -211,6 +219,10 @@ impl Redis {
 
     /// Gives a read-write lock to another owner for 30 s, to write: `<id>:<number>:write`. Its holders have lost
     /// it.
+    ///
+    /// # Panics
+    ///
+    /// As for [`lose`](Self::lose).
     pub fn give_to_writer(&self, name: &str, owner: &str) {
         self.give_fields(&[name], &["mode", "write", owner, "1"]);
     }

@@ -55,7 +55,7 @@ use super::Lock;
 /// | is stopped, or its host is gone | for the grace, once |
 /// | died before it was subscribed, within three round trips of its first call | until the grace after that call has ended |
 /// | has a waiter whose task is never polled again | for the grace, once |
-/// | the same, and is the client that releases the lock, or has heard of its turn too late to wait | for the lease of that waiter, as with a plain lock |
+/// | has such a waiter, and has released the lock itself, or heard late of its turn | for the lease of that waiter, as with a plain lock |
 ///
 /// If the client behind it is stopped, too, the others go on when they refresh their entries in the queue, within 3.3 s.
 ///

@@ -27,7 +27,7 @@ use crate::spans;
 ///
 /// # No deadlock
 ///
-/// The order in which the names are given does not matter, and a name that is given twice counts once. A call
+/// The order in which the names are given does not matter, and a name that is given twice counts once. At first a call
 /// holds nothing while it waits: Redis grants all locks by one script, or none, and the call waits for the one that was
 /// busy, in the place that its age gives it among those who wait for that one in this client. So calls with
 /// overlapping names never wait for each other in a circle. A caller that holds other locks meanwhile can be in one: take
@@ -156,7 +156,8 @@ impl MultiLock {
         self.acquire(lease.into(), Wait::from_now(&self.engine, wait)).await
     }
 
-    /// Acquires all locks if they are free now: `try_lock(Duration::ZERO, Lease::Watchdog)`. One round trip.
+    /// Acquires all locks if they are free now: `try_lock(Duration::ZERO, Lease::Watchdog)`. It costs what
+    /// [`lock`](Self::lock) costs where all are free.
     ///
     /// # Errors
     ///

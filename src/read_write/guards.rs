@@ -248,7 +248,8 @@ impl<S: Side> ReadWriteGuard<S> {
         self.hold.remaining()
     }
 
-    /// Prolongs this hold: from now on it has at least `lease`. Never shortens it. One round trip.
+    /// Prolongs this hold: from now on it has at least `lease`. Never shortens it. One round trip; it first waits for a request
+    /// that is under way about this hold, or about another reader of this client.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! The turns that clients take at a plain lock: when this client defers to others, and for how long.
+//! The turns that clients take at a plain lock: when this client defers to others, and for how long. (The turn at a fair
+//! lock is given by `give_turn` in `lua/fair.lua`.)
 //!
 //! 1. A client that has kept a lock from others for a while *defers* when it frees it: it asks
 //!    again when each of the others has had the lock, or when none comes.

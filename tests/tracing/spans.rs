@@ -61,7 +61,10 @@ async fn a_hand_off_is_a_release_an_acquisition_and_two_holds() {
             ("server.port", &port),
         ];
         let acquired = only("acquire", first.owner());
-        let [released, last] = all("release", &owner);
+        // If the task of an `unlock` does not run for a round trip, the client's thread has given the lock back before it.
+        let mut releases = spans("release", &owner);
+        releases.retain(|span| span.field("background") == "false");
+        let [released, last] = releases.try_into().expect("two releases");
         has(&acquired, &redis);
         has(
             &acquired,

@@ -25,18 +25,17 @@
 -- The hash lasts as long as its longest lease, and a reader that has died leaves its field. A writer of this crate
 -- looks at the markers; one of Redisson counts on the readers that leave, and so this does what those do: it leaves
 -- nothing to the dead, and to others no hash that lasts for more than twice their leases. It looks at four of them, so
--- as to cost the same beside a thousand, and of more it takes the dead out. Their markers are in the slot of the lock, and their names
--- follow from its fields, as those in Redisson's script: they cannot be declared.
+-- as to cost the same beside a thousand, and of more it takes the dead out. Their markers are in the slot of the lock,
+-- and their names follow from its fields, as those in Redisson's script: they cannot be declared.
 -- Why the first write is a DEL or a HDEL is in release, and why what follows is called protected
 -- is in fair_release.
 -- Why atomic: between "it is mine" and "it is gone" another owner may come in, and between "it
 -- is gone" and the message one that does not wait may.
 
-local prefix = string.sub(KEYS[4] or '', 1, -#(ARGV[11] .. ':rwlock_timeout:1') - 1)
 local none_lives = false
 
--- settle: a reader leaves so many fields behind.
-local function settle(key, fields)
+-- settle: a reader leaves so many fields behind. The markers of others begin with `prefix`, as its own does.
+local function settle(key, fields, prefix)
   local dead, longest, some = {}, -2, redis.call('HRANDFIELD', key, 5, 'WITHVALUES')
   for i = 1, #some, 2 do
     local reader, many, left = some[i], tonumber(some[i + 1]), -2
@@ -69,12 +68,13 @@ end
 -- look_at_others: the same, unless another reader lives, and the hash lasts hardly longer: then, as most times, there is
 -- nothing to do. Nor is there beside a writer, whose lease is that of the lock.
 local function look_at_others(key, fields)
+  local prefix = string.sub(KEYS[4], 1, -#(ARGV[11] .. ':rwlock_timeout:1') - 1)
   local two = redis.call('HRANDFIELD', key, 2, 'WITHVALUES')
   local one = two[1] == 'mode' and 3 or 1
   local lasts = redis.call('PTTL', prefix .. two[one] .. ':rwlock_timeout:' .. two[one + 1])
   local is_over = lasts <= 0 or redis.call('PTTL', key) > 2 * lasts
   if is_over and redis.call('HGET', key, 'mode') == 'read' then
-    settle(key, fields)
+    settle(key, fields, prefix)
   end
 end
 

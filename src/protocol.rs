@@ -316,7 +316,7 @@ impl<'a> Call<'a> {
             let request = self.request(Some(&SCRIPTS.force_unlock), cmd, names.key());
             Request { publishes_on: Some(names.channel()), ..request }
         };
-        // Sent twice, it would free the hold of whoever had the lock behind the first one.
+        // Sent twice, it would free the hold of an owner that has got the lock behind the first one.
         let mut request = Request { at_most_once: true, ..request };
         match self.router.call(&mut self.connection, &mut request).await?.value {
             Value::Int(_) => Ok(true),

@@ -44,7 +44,8 @@ pub use guards::{ReadGuard, ReadWriteGuard, WriteGuard};
 ///   that came within that time. The next one asks Redis again;
 /// - a client whose first waiter wants to write and has died behind readers counts as alive for up to 10 s;
 /// - readers and writers of Redisson do not see the queue. A stream of its readers can keep a writer
-///   out, and with it the readers of other clients that came behind it. The first client in the queue hears at once of their release. Within 3.3 s hears one that became the first
+///   out, and with it the readers of other clients that came behind it. The first client in the queue hears at once of
+///   their release. Within 3.3 s hears one that became the first
 ///   because a client died, because the oldest waiter of another one left before a younger one of its own, or because a writer
 ///   became a reader. A client that has become the first behind one that has read for less than a second (`fair_grace`) hears
 ///   within that second. Redisson tells no client that its writer has become a reader.

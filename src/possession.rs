@@ -95,8 +95,9 @@ impl Possession {
     }
 }
 
-/// Names one hold of a possession, so that it can never give back another.
-pub(crate) type HoldId = u32;
+/// Names one hold of a possession, so that it can never give back another: readers that come and go may keep one possession
+/// for months.
+pub(crate) type HoldId = u64;
 
 /// A hold that was added, its validity, and the fencing token of the handle, if the lock is fenced.
 pub(crate) type NewHold = (HoldId, Arc<Validity>, Option<FencingToken>);
@@ -139,8 +140,9 @@ struct Rare {
     max_hold_from: Option<Instant>,
     /// The same, once that limit is reached.
     over: Option<Instant>,
-    /// Redis has released the lock before, and a server has missed that.
-    release_missed: bool,
+    /// No other handle may have it: Redis has released the lock before, and a server has missed that; or a renewal has
+    /// found it gone between the last holder and the next one.
+    ends_here: bool,
     /// What a request has found to be the reason why Redis does not have it.
     gone: Option<Loss>,
     /// The client has counted and logged that a valid hold is lost by that.
@@ -312,7 +314,7 @@ impl HoldState {
     }
 
     fn add(&mut self, lease: Lease, validity: Arc<Validity>) -> NewHold {
-        self.next_number = self.next_number.wrapping_add(1);
+        self.next_number += 1;
         let number = self.next_number;
         self.live.push(Hold { number, lease, validity: validity.clone(), unattended: false });
         (number, validity, self.token)

@@ -155,11 +155,11 @@ impl HoldState {
 
     /// Until when a hold would be valid that gets the lock now. `None` if a guard is left, if no other handle may
     /// have it, if the lock is lost or soon will be, if its key is to stay, or if it may have been freed already: so
-    /// may one have been that Redis named as the holder after it was released.
+    /// may one have been that Redis named as the holder after it was released, or that a renewal has not found.
     pub(crate) fn hands_off_until(&self, now: Instant) -> Option<Instant> {
-        let missed = self.rare.as_ref().is_some_and(|rare| rare.release_missed);
+        let ends = self.rare.as_ref().is_some_and(|rare| rare.ends_here);
         let frees =
-            self.release_unanswered || missed || self.counted == 0 || self.retention(now).is_some();
+            self.release_unanswered || ends || self.counted == 0 || self.retention(now).is_some();
         let gap = self.handed.as_ref().and_then(|handed| handed.gap.as_ref());
         let frees = frees || gap.is_some_and(|gap| gap.is_shut);
         if !self.live.is_empty() || self.lost || frees || self.is_of_one_handle() {
@@ -221,7 +221,7 @@ impl HoldState {
             self.set_renewal_from(Some(now));
         }
         let handed = self.handed();
-        handed.streak = Some(Streak { handoffs: streak.handoffs.saturating_add(1), ..streak });
+        handed.streak = Some(Streak { handoffs: streak.handoffs + 1, ..streak });
         handed.unclaimed = Some(hold.0);
         handed.in_queue = in_queue;
         handed.entry_unsaid |= in_queue && !ahead;

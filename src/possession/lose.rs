@@ -40,6 +40,10 @@ impl Possession {
             // In a gap, another handle may have it soon.
             let in_gap = holds.is_in_gap() && !holds.release_unanswered;
             if beside && holds.live.is_empty() && !in_gap {
+                if holds.counted > 0 && !holds.release_unanswered {
+                    // The last holder has gone, and the next one is about to come. The release says what is lost.
+                    holds.rare().ends_here = true;
+                }
                 return None;
             }
             // The callers whose holds a request under way is about learn that from its answer. The request may be

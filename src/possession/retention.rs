@@ -20,7 +20,7 @@ impl HoldState {
     /// A server has missed the last release, which left the key until then, if it did.
     pub(super) fn releases_again(&mut self, retained_until: Option<Instant>) {
         let rare = self.rare();
-        (rare.release_missed, rare.given_up) = (true, false);
+        (rare.ends_here, rare.given_up) = (true, false);
         rare.retained_until = rare.retained_until.max(retained_until);
     }
 

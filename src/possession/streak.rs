@@ -9,10 +9,11 @@ use super::HoldState;
 /// Hand-offs in a row, during which the client has kept a name from all others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Streak {
-    pub(super) handoffs: u32,
+    /// More than 32 bits: where tasks always wait and no other client does, a streak goes on for days.
+    pub(super) handoffs: u64,
     pub(super) since: Instant,
     /// How many other clients wait, as Redis reported last: at which hand-off, and when.
-    pub(super) others: Option<(u32, u32, Instant)>,
+    pub(super) others: Option<(u32, u64, Instant)>,
 }
 
 impl Streak {
@@ -30,7 +31,8 @@ impl Streak {
         let (others, ..) = self.others?;
         // Not `since + max_handoff_time`: any duration may have been set.
         let kept = now.saturating_duration_since(self.since);
-        let long = self.handoffs >= config.max_handoffs || kept >= config.max_handoff_time;
+        let long =
+            self.handoffs >= u64::from(config.max_handoffs) || kept >= config.max_handoff_time;
         (others > 0 && long).then_some(others)
     }
 
@@ -41,7 +43,7 @@ impl Streak {
             self.others.map_or((0, self.since), |(_, handoffs, at)| (handoffs, at));
         let handoffs = self.handoffs - handoffs;
         let long = now.saturating_duration_since(since) >= config.max_handoff_time / 2;
-        handoffs > 0 && (long || handoffs >= config.max_handoffs.div_ceil(2))
+        handoffs > 0 && (long || handoffs >= u64::from(config.max_handoffs.div_ceil(2)))
     }
 }
 

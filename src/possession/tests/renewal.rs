@@ -2,6 +2,7 @@
 
 use tokio::sync::oneshot;
 
+use super::handoff::NEXT;
 use super::*;
 
 pub(super) const PERIOD: Duration = Duration::from_millis(300);
@@ -23,6 +24,18 @@ impl Story {
     fn asserts_due(&self) {
         let found = self.renewal(ME);
         assert!(matches!(found, Renewal::Due { .. }), "{found:?}");
+    }
+}
+
+#[test]
+fn a_lock_that_a_renewal_finds_gone_between_two_holders_is_not_handed_on() {
+    for is_gone in [false, true] {
+        let story = Story::given_back(Lease::Watchdog);
+        if is_gone {
+            assert_eq!(story.lose(FoundBy::Renewal), None, "no guard is left to lose it");
+        }
+        assert_eq!(story.hand_off(NEXT, Lease::Watchdog).is_none(), is_gone);
+        assert_eq!(story.pending().is_some(), is_gone, "its release asks Redis");
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) use all::acquire_all;
 use enqueued::Enqueued;
 pub(crate) use readers::{acquire_to_read, acquire_to_write, read_beside};
 use stage::Stage;
-use timeout::answer_by;
+use timeout::{Server, answer_by};
 pub(crate) use timeout::{Wait, forever};
 
 /// The pause after a try that Redis did not answer, unless the connection comes back before.
@@ -179,10 +179,10 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
     fn claimed(&self, handle: &Arc<Handle>, granted: &AcquiredHold) {
         let requested = granted.longest_lease();
         granted.possession.holds.lock().takes(granted.hold, requested, clock::now());
+        self.engine.watchdog.watch(handle);
         self.entered(handle, &granted.possession, false);
         spans::handed_off();
         granted.set_handed_off();
-        self.engine.watchdog.watch(handle);
     }
 
     /// Acquires what the call asks for; `None` if the wait ends first, or if the call is starved.
@@ -220,7 +220,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
             let tried = match self.until_answer(gives_up_at) {
                 // Most calls, whose large future is moved once, into its box.
                 None => Some(tried.await),
-                until => process.bind(answer_by(until, || self.redis(), tried)).await,
+                until => process.bind(answer_by(until, || self.server(), tried)).await,
             };
             if let Some(result) = self.process_answer(tried, asked_at, &mut waiting, &mut trouble) {
                 if self.waits_again() {
@@ -386,6 +386,6 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
         ticket: Option<Ticket>,
     ) -> impl Future<Output = Option<Result<Tried<Q::Holds>, Error>>> {
         let tried = Box::pin(Q::try_once(self, asked_at, gives_up_at, ticket));
-        answer_by(self.until_answer(gives_up_at), || self.redis(), tried)
+        answer_by(self.until_answer(gives_up_at), || self.server(), tried)
     }
 }

@@ -43,7 +43,7 @@ mod waiter;
 pub(crate) use change::{Effects, QueueLimits, Stay, Ticket};
 use queue::WaitQueue;
 use queues::Queues;
-pub(crate) use reach::{Reached, SILENCE};
+pub(crate) use reach::{Reached, silence};
 pub(crate) use turns::TurnLimits;
 pub(crate) use waiter::{Registration, Waiter};
 

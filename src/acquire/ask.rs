@@ -12,7 +12,7 @@ use crate::possession::{AcquiredHold, Ask, FoundBy, Held, Nesting, Possession};
 use crate::protocol::{Acquired, Call, QueueEntry, ServerClock, Terms};
 use crate::releaser::PossessionSession;
 use crate::token::TokenBlock;
-use crate::wait::{SILENCE, Ticket};
+use crate::wait::{Ticket, silence};
 
 use super::readers::found_beside;
 use super::{Acquisition, One, Question, Tried};
@@ -383,10 +383,10 @@ impl<Q> Acquisition<'_, Q> {
         replicas: Replicas,
     ) -> Result<(), Error> {
         // At most two `WAIT`s, one that is under way and its own, and the time of their answers.
-        let two = 2 * replicas.timeout + SILENCE;
-        let deadline = session.call.deadline.max(clock::now() + two);
         let possession = session.possession();
         let (router, events) = (&self.engine.router, &self.engine.events);
+        let answers = silence(router.round_trip_of(possession.names.key()));
+        let deadline = session.call.deadline.max(clock::now() + 2 * replicas.timeout + answers);
         let mut timing = events.metrics.asks(Operation::Wait);
         timing.begins(clock::now);
         let answer =

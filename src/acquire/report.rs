@@ -15,16 +15,17 @@ use crate::peer::Peer;
 use crate::possession::Possession;
 use crate::protocol::Call;
 
-use super::{Acquisition, Question};
+use super::{Acquisition, Question, Server};
 
 impl<Q> Acquisition<'_, Q> {
-    /// What a text calls the server that the request is sent to.
-    pub(super) fn redis(&self) -> String
+    /// The server that the request is sent to.
+    pub(super) fn server(&self) -> Server
     where
         Q: Question,
     {
-        let asked = &self.question.handles()[self.question.asks_for()];
-        self.engine.router.redis(Some(asked.names.key()), None)
+        let key = self.question.handles()[self.question.asks_for()].names.key();
+        let router = &self.engine.router;
+        Server { name: router.redis(Some(key), None), round_trip: router.round_trip_of(key) }
     }
 
     pub(super) fn out_of_reach(&self, handle: &Handle) -> Error {

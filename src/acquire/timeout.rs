@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Outcome};
-use crate::wait::SILENCE;
+use crate::wait::silence;
 
 /// How long a caller is ready to wait.
 #[derive(Debug, Clone, Copy)]
@@ -37,18 +37,29 @@ pub(crate) fn forever<T>(acquired: Result<Option<T>, Error>) -> Result<T, Error>
     })
 }
 
-/// The answer, or `None` if the wait ends first. If Redis has been silent for [`SILENCE`] by then, an error that
-/// calls it `redis`, because the client does not know whether the lock is busy.
+/// A server that was asked.
+pub(super) struct Server {
+    /// What a text calls it.
+    pub(super) name: String,
+    /// How long an answer of it takes.
+    pub(super) round_trip: Duration,
+}
+
+/// The answer, or `None` if the wait ends first. If the server has been [silent](silence) for too long by then, an
+/// error, because the client does not know whether the lock is busy.
 pub(super) async fn answer_by<T>(
     until: Option<Instant>,
-    redis: impl FnOnce() -> String,
+    server: impl FnOnce() -> Server,
     answer: impl Future<Output = Result<T, Error>>,
 ) -> Option<Result<T, Error>> {
     let asked_at = clock::now();
     let answer = clock::by(until, answer).await;
-    if answer.is_none() && clock::now() - asked_at >= SILENCE {
-        let message = format!("{} had not answered when the wait was over", redis());
-        return Some(Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, message)));
+    if answer.is_none() {
+        let (server, took) = (server(), clock::now() - asked_at);
+        if took >= silence(server.round_trip) {
+            let message = format!("{} had not answered when the wait was over", server.name);
+            return Some(Err(Error::new(ErrorKind::Unavailable, Outcome::Unknown, message)));
+        }
     }
     answer
 }
@@ -61,9 +72,10 @@ mod tests {
     use crate::tests::suspended::suspend;
 
     /// The error about a server that has not answered by the end of the wait.
-    async fn on_a_silent_server(wait: Duration) -> Option<ErrorKind> {
-        let (until, redis) = (Some(clock::now() + wait), || "Redis".to_owned());
-        let answer = answer_by(until, redis, pending::<Result<(), Error>>()).await;
+    async fn on_a_silent_server(wait: Duration, round_trip: Duration) -> Option<ErrorKind> {
+        let (until, server) =
+            (Some(clock::now() + wait), || Server { name: String::new(), round_trip });
+        let answer = answer_by(until, server, pending::<Result<(), Error>>()).await;
         answer.map(|answer| answer.expect_err("no answer").kind())
     }
 
@@ -71,9 +83,12 @@ mod tests {
     async fn w21_a_silent_redis_is_unavailable_and_not_busy_after_a_suspension() {
         for suspended in [Duration::ZERO, Duration::from_secs(60)] {
             suspend(suspended);
-            assert_eq!(on_a_silent_server(SILENCE).await, Some(ErrorKind::Unavailable));
-            // An answer may still be on its way.
-            assert_eq!(on_a_silent_server(SILENCE / 10).await, None);
+            for round_trip in [Duration::ZERO, Duration::from_millis(350)] {
+                let silent = on_a_silent_server(silence(round_trip), round_trip).await;
+                assert_eq!(silent, Some(ErrorKind::Unavailable));
+                // An answer may still be on its way.
+                assert_eq!(on_a_silent_server(silence(round_trip) / 10, round_trip).await, None);
+            }
         }
     }
 }

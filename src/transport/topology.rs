@@ -139,6 +139,11 @@ impl Router {
         nodes.iter().map(|node| (address::name(&node.info()), node.round_trip())).collect()
     }
 
+    /// How long an answer of the server of a key takes; zero as long as that is unknown.
+    pub(crate) fn round_trip_of(&self, key: &str) -> Duration {
+        self.node_of(Some(key)).and_then(|node| node.round_trip()).unwrap_or_default()
+    }
+
     /// Host and port of the server of a key, or the path of its socket, if it is known to be one.
     pub(crate) fn address_of(&self, key: &str) -> Option<(String, Option<u16>)> {
         let node = self.node_of(Some(key)).filter(|node| node.was_reached())?;

@@ -2,8 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-/// If Redis has not answered for this long, the client takes it for silent.
-pub(crate) const SILENCE: Duration = Duration::from_millis(200);
+/// If Redis has not answered for this long, the client takes it for silent, unless an answer takes longer.
+const SILENCE: Duration = Duration::from_millis(200);
+
+/// After how long without an answer the client takes a server for silent whose answers take that long.
+pub(crate) fn silence(round_trip: Duration) -> Duration {
+    SILENCE.max(2 * round_trip)
+}
 
 /// What came of a request that was made then.
 #[derive(Debug, Clone, Copy)]

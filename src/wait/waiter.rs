@@ -228,10 +228,12 @@ impl Registration<'_> {
     /// Whether the waiter is to ask Redis before anything else: until when, and its ticket.
     pub(crate) fn asks_at_once(&self, limits: &WaitLimits) -> Option<(Option<Instant>, Ticket)> {
         match self.check(limits) {
-            Err(WakeReason::Ask(gives_up_at)) => Some((gives_up_at, self.ticket)),
+            Err(WakeReason::Ask(gives_up_at)) => return Some((gives_up_at, self.ticket)),
+            Err(WakeReason::Nests) => self.waiter().nests.store(true, Ordering::Relaxed),
             // It parks, or goes on for a reason that is there the next time.
-            Ok(_) | Err(_) => None,
+            Ok(_) | Err(_) => {}
         }
+        None
     }
 
     /// The process that waits is another one.
@@ -392,9 +394,6 @@ impl Drop for Registration<'_> {
         }
         let (handed, _) = self.leave();
         self.handle.waiting.fetch_sub(1, Ordering::Relaxed);
-        debug_assert!(
-            handed.is_none(),
-            "BUG: a lock that was handed off went with its registration"
-        );
+        debug_assert!(handed.is_none(), "BUG: a lock that was handed off went with its waiter");
     }
 }

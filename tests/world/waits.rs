@@ -83,6 +83,37 @@ fn a_wait_that_is_shorter_than_a_round_trip_ends_with_the_answer_to_the_call_bef
     });
 }
 
+/// A far server is not silent where a near one would be.
+#[test]
+fn a_wait_that_is_over_before_a_far_server_can_answer_has_found_the_lock_busy() {
+    let (away, wait) = (ms(350), ms(5_000));
+    for (left, answers) in [(ms(250), true), (ms(1_000), false)] {
+        play(0, async |scene| {
+            let (machine, client) = scene.client(away, LockClient::builder()).await;
+            scene.ask::<()>(&["HSET", NAME, "other:1", "1"]);
+            let (lock, begun) = (client.lock(NAME), Instant::now());
+            let waits = machine.spawn(async move { lock.try_lock(wait, MINUTE).await });
+            sleep(wait - left - away / 2).await;
+            let asked = scene.calls("evalsha");
+            scene.ask::<()>(&["PUBLISH", &channel(NAME), "0"]);
+            sleep(away / 2 + ms(10)).await;
+            if !answers {
+                scene.flow(&machine, Flow::Held);
+            }
+            let tried = waits.await.expect("no panic");
+            let took = begun.elapsed();
+            assert!((wait..wait + ms(2)).contains(&took), "{took:?}");
+            if answers {
+                assert!(tried.expect("an answer").is_none());
+                sleep(away).await;
+                assert!(scene.calls("evalsha") > asked, "the question was under way");
+            } else {
+                assert_eq!(tried.expect_err("silent").kind(), ErrorKind::Unavailable);
+            }
+        });
+    }
+}
+
 /// Redis refuses all channels of a command of which one is forbidden.
 #[test]
 fn a_channel_that_is_forbidden_keeps_no_other_from_its_messages() {

@@ -1,5 +1,9 @@
 //! When a map is swept of entries that have ended, so that they do not pile up: pure.
 
+use std::hash::Hash;
+
+use crate::host::HashMap;
+
 /// Maps below this size are not swept.
 pub(crate) const SWEEP_FROM: usize = 1024;
 
@@ -21,7 +25,21 @@ impl Sweep {
         entries >= self.at
     }
 
-    /// The map was swept, and `left` entries are left.
+    /// Sweeps a map. It gives back the memory of a crowd that has gone.
+    pub(crate) fn sweep<K: Eq + Hash, V>(
+        &mut self,
+        map: &mut HashMap<K, V>,
+        keep: impl FnMut(&K, &mut V) -> bool,
+    ) {
+        map.retain(keep);
+        let room = self.from.max(2 * map.len());
+        if map.capacity() / 4 > room {
+            map.shrink_to(room);
+        }
+        self.swept(map.len());
+    }
+
+    /// What counts was swept, and `left` entries are left.
     pub(crate) fn swept(&mut self, left: usize) {
         self.at = self.from.max(2 * left);
     }
@@ -30,5 +48,21 @@ impl Sweep {
 impl Default for Sweep {
     fn default() -> Self {
         Self::from(SWEEP_FROM)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_gives_back_the_room_of_a_crowd_that_has_gone() {
+        let mut map: HashMap<usize, ()> = (0..100_000).map(|entry| (entry, ())).collect();
+        let mut sweep = Sweep::default();
+        sweep.sweep(&mut map, |entry, ()| *entry < 90_000);
+        assert!(map.len() == 90_000 && !sweep.is_due(179_999) && sweep.is_due(180_000));
+        sweep.sweep(&mut map, |entry, ()| *entry < 10);
+        assert!(map.len() == 10 && map.capacity() < 4 * SWEEP_FROM, "{}", map.capacity());
+        assert!(!sweep.is_due(SWEEP_FROM - 1) && sweep.is_due(SWEEP_FROM));
     }
 }

@@ -39,8 +39,7 @@ pub(super) struct KnownGrants {
 impl KnownGrants {
     pub(super) fn is_new(&mut self, grant: &Grant, now: Instant) -> bool {
         if self.sweep.is_due(self.ends.len()) {
-            self.ends.retain(|_, end| *end > now);
-            self.sweep.swept(self.ends.len());
+            self.sweep.sweep(&mut self.ends, |_, end| *end > now);
         }
         let known = format!("{} {}", grant.owner, grant.names.key());
         // As long again for an answer that is late.

@@ -90,8 +90,10 @@ impl<W> Queues<W> {
         let Moment { now, limits, .. } = self.cx.at;
         if self.sweep.is_due(self.by_lock.len()) {
             let subscriptions = &self.subscriptions;
-            self.by_lock.retain(|names, queue| !queue.is_unused(now) || subscriptions.has(names));
-            self.sweep.swept(self.by_lock.len());
+            let keep = |names: &Arc<Names>, queue: &mut WaitQueue<W>| {
+                !queue.is_unused(now) || subscriptions.has(names)
+            };
+            self.sweep.sweep(&mut self.by_lock, keep);
             self.in_order.retain(|names, ()| self.by_lock.contains_key(names));
         }
         let (order, first_request) = match names.is_in_order() {

@@ -125,6 +125,13 @@ impl Subscriptions {
     /// The last waiter has left: true if the driver has something to do.
     pub(super) fn keep_until(&mut self, channel: &str, until: Instant) -> bool {
         let Some(subscription) = self.by_channel.get_mut(channel) else { return false };
+        if subscription.state == State::Wanted {
+            // No server knows of it. In an outage no driver would forget it, however long that is.
+            subscription.keep(None, &mut self.kept);
+            self.wanted.remove(channel);
+            self.by_channel.remove(channel);
+            return false;
+        }
         subscription.keep(Some(until), &mut self.kept);
         self.next_check.is_none_or(|check| until < check)
     }

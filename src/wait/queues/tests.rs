@@ -242,6 +242,17 @@ fn after_a_cut_all_waiters_wake_up_and_the_head_asks_once_it_is_subscribed_again
     assert_eq!(story.step(first), WaitStep::Ask);
 }
 
+/// No driver looks at a subscription before there is a connection.
+#[test]
+fn of_a_subscription_that_no_server_knows_nothing_is_left_with_its_last_waiter() {
+    let mut story = Story::new();
+    let calls = [story.join().0, story.join().0];
+    assert!(!story.queues.subscriptions.is_empty(), "the calls want one");
+    calls.into_iter().for_each(|ticket| drop(story.leave(ticket)));
+    assert!(story.queues.subscriptions.is_empty() && story.knows_nothing());
+    assert_eq!((story.plan(), story.dirty()), (Plan::default(), (false, None)));
+}
+
 #[test]
 fn an_outage_begins_with_the_first_trouble_and_ends_with_an_answer() {
     let (mut story, [(first, _), _]) = Story::parked();

@@ -16,6 +16,7 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::runtime;
+use tokio::task::JoinError;
 
 #[cfg(not(feature = "test-util"))]
 mod real;
@@ -32,6 +33,16 @@ pub(crate) use simulated::{
     Driven, Entered, HashMap, Host, Runtime, RuntimeId, connect, hash, here, lane, machine,
     new_uuid, now, random, sleep, spawn, spawn_thread,
 };
+
+/// What a task of the client's thread came to, or `None` if it was aborted. If what hears of an event has panicked in it, this
+/// panics, too: what the task would have done is done by no other, and with its thread the client is closed.
+pub(crate) fn joined<T>(ended: Result<T, JoinError>) -> Option<T> {
+    match ended {
+        Ok(done) => Some(done),
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => None,
+    }
+}
 
 /// The number of the running thread, which no other one of this process ever has.
 pub(crate) fn real_lane() -> usize {

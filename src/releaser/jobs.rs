@@ -9,7 +9,7 @@ use tracing::Instrument;
 
 use crate::clock;
 use crate::handoff::Handoffs;
-use crate::host::here;
+use crate::host::{here, joined};
 use crate::possession::{Permit, Possession};
 use crate::protocol::Grant;
 use crate::spans;
@@ -57,7 +57,7 @@ pub(crate) async fn do_jobs(
             }
             Some(grant) = grants.recv() => vec![Job::Granted(grant)],
             // A job's follow-up jobs run beside the others: one may have to wait for another.
-            Some(done) = under_way.join_next() => done.unwrap_or_default(),
+            Some(ended) = under_way.join_next() => joined(ended).unwrap_or_default(),
         };
         for job in todo {
             match job {

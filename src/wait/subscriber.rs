@@ -9,7 +9,7 @@ use tokio_stream::{StreamExt, wrappers::UnboundedReceiverStream};
 
 use crate::clock;
 use crate::error::{Error, ErrorKind};
-use crate::host::here;
+use crate::host::{here, joined};
 use crate::protocol::Grant;
 use crate::transport::{Connection, Node, Push, Router, Subscribed, unconfirmed};
 
@@ -39,7 +39,6 @@ impl Waiters {
                 }
                 stays
             });
-            while all.try_join_next().is_some() {}
             for node in nodes {
                 if !drivers.iter().any(|(other, _)| Arc::ptr_eq(&node, other)) {
                     let (waiters, router, at) = (self.clone(), router.clone(), node.clone());
@@ -50,8 +49,23 @@ impl Waiters {
             }
             // Another server may be responsible for a channel now.
             self.changed.notify_waiters();
-            let Some(mut changes) = changes else { return std::future::pending().await };
-            changes.changed().await;
+            let changed = async {
+                match changes {
+                    Some(mut changes) => changes.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let ended = async {
+                while let Some(ended) = all.join_next().await {
+                    joined(ended);
+                }
+                std::future::pending().await
+            };
+            tokio::select! {
+                biased;
+                () = ended => {}
+                () = changed => {}
+            }
         }
     }
 

@@ -379,27 +379,32 @@ fn a_guard_that_a_thread_drops_behind_all_its_variables_is_given_back() {
     drop(client);
 }
 
+/// Hears of the events of a client, and panics at some of them.
+struct PanicsAt(fn(&str) -> bool);
+
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for PanicsAt {
+    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+        let mut said = String::new();
+        event.record(&mut |_: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            said += &format!("{value:?}");
+        });
+        assert!(!(self.0)(&said), "cannot write to the log");
+    }
+}
+
+impl PanicsAt {
+    /// On this thread, until that is dropped.
+    fn on(said: fn(&str) -> bool) -> tracing::subscriber::DefaultGuard {
+        use tracing_subscriber::prelude::*;
+        tracing_subscriber::registry().with(Self(said)).set_default()
+    }
+}
+
 /// The thread of a client has ended by a panic of what hears of its events: nothing would renew what it grants.
 #[tokio::test(start_paused = true)]
 async fn a_client_whose_thread_has_panicked_is_closed() {
-    struct Panics;
-    impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Panics {
-        fn on_event(
-            &self,
-            event: &tracing::Event<'_>,
-            _: tracing_subscriber::layer::Context<'_, S>,
-        ) {
-            let mut said = String::new();
-            event.record(&mut |_: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-                said += &format!("{value:?}");
-            });
-            // Not where this test drops its guards.
-            let is_found = said.contains("lost a lock") && !said.contains("was dropped");
-            assert!(!is_found, "cannot write to the log");
-        }
-    }
-    use tracing_subscriber::prelude::*;
-    let _on = tracing_subscriber::registry().with(Panics).set_default();
+    // Not where this test drops its guards.
+    let _on = PanicsAt::on(|said| said.contains("lost a lock") && !said.contains("was dropped"));
     // The watchdog looks at a lease that has ended, or hears of a key that is gone. Beside a plain lock, one to read is
     // renewed by a request of its own.
     for (is_silent, lost) in [(true, "order"), (false, "order"), (false, "config")] {
@@ -423,4 +428,24 @@ async fn a_client_whose_thread_has_panicked_is_closed() {
         let refused = client.lock("another").lock().await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Closed);
     }
+}
+
+/// So has a task of it, and no other does what that had to do.
+#[tokio::test(start_paused = true)]
+async fn a_client_of_which_a_task_has_panicked_is_closed() {
+    let _on = PanicsAt::on(|said| {
+        said.contains("rely on timers alone") || said.contains("released in the background")
+    });
+    let redis = Redis::new();
+    let (holds, waits) = (redis.client(), redis.client());
+    let guard = holds.lock("order").lock().await.unwrap();
+    // The driver of its subscriptions.
+    let forbid = ["SETUSER", "default", "resetchannels"];
+    redis.query::<()>(redis::cmd("ACL").arg(&forbid)).unwrap();
+    let refused = timeout(HOUR, waits.lock("order").lock()).await.expect("an answer").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Closed);
+    // A release in the background.
+    drop(guard);
+    sleep(ms(5_000)).await;
+    assert!(holds.health().is_closed);
 }

@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 use crate::backoff::{Backoff, LONGEST_PAUSE};
 use crate::clock;
 use crate::error::Error;
-use crate::host::{Driven, here};
+use crate::host::{Driven, here, joined};
 use crate::signal;
 use crate::transport::connection::dial::Dialer;
 use crate::transport::connection::pace::Pace;
@@ -192,7 +192,9 @@ impl Sentinels {
                 }
             }));
         }
-        while all.join_next().await.is_some() {}
+        while let Some(ended) = all.join_next().await {
+            joined(ended);
+        }
     }
 
     /// Connects to one Sentinel, and listens to it until it cannot be reached.

@@ -12,13 +12,13 @@ use tokio::sync::Notify;
 
 use crate::host::HashMap;
 use crate::protocol::Names;
-use crate::sweep::Sweep;
 use crate::transport::ServerEpoch;
 
 /// Longer than any replica lags behind before it is promoted.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 
-/// The most names that the client remembers. While it has this many, it adds none.
+/// The most names that the client remembers. It forgets those first that have not been released for longest: a replica can
+/// have missed the last releases.
 const MAX_NAMES: usize = 65_536;
 
 #[derive(Default)]
@@ -30,10 +30,11 @@ pub(crate) struct ReleasedNames {
 
 #[derive(Default)]
 struct State {
-    names: HashMap<Box<str>, LastRelease>,
-    sweep: Sweep,
-    /// The last sweep, once there was one.
-    swept: Option<Instant>,
+    newer: HashMap<Box<str>, LastRelease>,
+    /// When the newer ones are half of all, or their time is over, they become the older ones.
+    older: HashMap<Box<str>, LastRelease>,
+    /// Since when there are newer ones.
+    since: Option<Instant>,
 }
 
 /// When a name was released last, and where.
@@ -48,6 +49,37 @@ struct LastRelease {
     granted: u64,
 }
 
+impl LastRelease {
+    /// The name was released once more.
+    fn follow(&mut self, last: Self) {
+        // The new server may have missed the release before this one.
+        self.has_moved |= self.server != last.server;
+        (self.at, self.server) = (last.at, last.server);
+        self.granted = self.granted.max(last.granted);
+        // To release a fair lock again is to tell the client whose turn it is.
+        if last.names.is_in_order() {
+            self.names = last.names;
+        }
+    }
+}
+
+impl State {
+    fn get(&self, key: &str) -> Option<&LastRelease> {
+        self.newer.get(key).or_else(|| self.older.get(key))
+    }
+
+    /// Returns what it forgets, for the caller to drop without the mutex.
+    fn make_room(&mut self, now: Instant) -> HashMap<Box<str>, LastRelease> {
+        let since = *self.since.get_or_insert(now);
+        if self.newer.len() < MAX_NAMES / 2 && now < since + REMEMBERED_FOR {
+            return HashMap::default();
+        }
+        self.since = Some(now);
+        let newer = std::mem::take(&mut self.newer);
+        std::mem::replace(&mut self.older, newer)
+    }
+}
+
 impl ReleasedNames {
     /// Notes that this client has released that name, or handed it off between two of its owners. Redis had granted it by
     /// itself at the time `granted`, or not.
@@ -58,36 +90,31 @@ impl ReleasedNames {
         server: ServerEpoch,
         now: Instant,
     ) {
-        let granted = granted.unwrap_or_default();
+        let mut last = LastRelease {
+            names: names.clone(),
+            at: now,
+            server,
+            has_moved: false,
+            granted: granted.unwrap_or_default(),
+        };
         let mut state = self.state.lock();
-        if let Some(last) = state.names.get_mut(names.key()) {
-            // The new one may have missed the release before this one.
-            last.has_moved |= last.server != server;
-            (last.at, last.server) = (now, server);
-            last.granted = last.granted.max(granted);
-            // To release a fair lock again is to tell the client whose turn it is.
-            if names.is_in_order() {
-                last.names = names.clone();
+        let forgotten = state.make_room(now);
+        if let Some(before) = state.newer.get_mut(names.key()) {
+            before.follow(last);
+        } else {
+            if let Some(mut before) = state.older.remove(names.key()) {
+                before.follow(last);
+                last = before;
             }
-            return;
+            state.newer.insert(names.key().into(), last);
         }
-        let rested = state.swept.is_none_or(|swept| now >= swept + REMEMBERED_FOR / 10);
-        if state.sweep.is_due(state.names.len()) && (rested || state.names.len() < MAX_NAMES) {
-            state.names.retain(|_, last| now < last.at + REMEMBERED_FOR);
-            let left = state.names.len();
-            state.sweep.swept(left.min(MAX_NAMES / 2));
-            state.swept = Some(now);
-        }
-        if state.names.len() < MAX_NAMES {
-            let last =
-                LastRelease { names: names.clone(), at: now, server, has_moved: false, granted };
-            state.names.insert(names.key().into(), last);
-        }
+        drop(state);
+        drop(forgotten);
     }
 
     /// This client has heard of each grant of that name that Redis made by itself up to that time of the server.
     pub(crate) fn granted_until(&self, names: &Names) -> u64 {
-        self.state.lock().names.get(names.key()).map_or(0, |last| last.granted)
+        self.state.lock().get(names.key()).map_or(0, |last| last.granted)
     }
 
     /// The names for which another server is responsible now than at their release, or at the last
@@ -99,8 +126,11 @@ impl ReleasedNames {
     ) -> HashMap<ServerEpoch, Vec<Arc<Names>>> {
         let mut state = self.state.lock();
         let mut moved: HashMap<_, Vec<_>> = HashMap::default();
-        state.names.retain(|_, last| now < last.at + REMEMBERED_FOR);
-        for (key, last) in &mut state.names {
+        let State { newer, older, .. } = &mut *state;
+        for all in [&mut *newer, older] {
+            all.retain(|_, last| now < last.at + REMEMBERED_FOR);
+        }
+        for (key, last) in newer.iter_mut().chain(older) {
             let server = server_of(key);
             let has_moved = std::mem::take(&mut last.has_moved);
             if std::mem::replace(&mut last.server, server) != server || has_moved {
@@ -166,14 +196,24 @@ mod tests {
     }
 
     #[test]
-    fn names_do_not_pile_up() {
+    fn of_many_names_it_knows_those_that_were_released_last() {
         let (released, now) = (ReleasedNames::default(), clock::now());
         let server = ServerEpoch::numbered(1);
-        for number in 0..MAX_NAMES + 10 {
-            released.note(&names(&number.to_string()), None, server, now);
+        let knows = |name: usize| released.granted_until(&names(&name.to_string())) > 0;
+        let note = |name: usize, at| {
+            released.note(&names(&name.to_string()), Some(1), server, at);
+        };
+        let many = 2 * MAX_NAMES + 10;
+        for name in 1..=many {
+            note(name, now);
+            // One that is released again and again is not forgotten.
+            note(0, now);
         }
-        assert_eq!(released.state.lock().names.len(), MAX_NAMES);
-        released.note(&names("later"), None, server, now + REMEMBERED_FOR);
-        assert_eq!(released.state.lock().names.len(), 1);
+        assert!(knows(0) && knows(many) && knows(many - MAX_NAMES / 4), "the last ones");
+        assert!(!knows(1) && !knows(many - MAX_NAMES), "and not more of them");
+        // Without a failover, too, none is there for ever.
+        note(many, now + REMEMBERED_FOR);
+        note(many, now + 2 * REMEMBERED_FOR);
+        assert!(knows(many) && !knows(0));
     }
 }

@@ -162,6 +162,8 @@ impl Watchdog {
             for entry in self.batch().await {
                 by_server.entry(router.server_of(entry.key())).or_default().push(entry);
             }
+            // Of the others no batch is under way.
+            permits.retain(|_, permits| Arc::strong_count(permits) > 1);
             // Of all servers together: else a batch would wait for each that is silent.
             let until = clock::now() + PACE;
             for (server, batch) in by_server {

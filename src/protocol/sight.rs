@@ -112,7 +112,10 @@ pub(super) fn may_be_a_lock(answers: &[Value]) -> bool {
     let [fields, mode] = answers else { return false };
     let fields: Vec<String> = from_redis_value_ref(fields).unwrap_or_default();
     let is_owner = |field: &String| SeenHolder::new(field, "1", None).is_some();
-    mode_of(mode).is_some() || fields.len() == 1 && fields.iter().all(is_owner)
+    match mode_of(mode) {
+        Some(_) => fields.iter().all(|field| field == "mode" || is_owner(field)),
+        None => fields.len() == 1 && fields.iter().all(is_owner),
+    }
 }
 
 fn mode_of(answer: &Value) -> Option<Mode> {
@@ -313,5 +316,6 @@ mod tests {
         let none = [(&["client:1", "client:2"][..], None), (&["name"], None), (&[], None)];
         assert!(!none.iter().any(|(fields, mode)| hinted(fields, *mode)));
         assert!(!hinted(&["client:1", "mode"], Some("dark")));
+        assert!(!hinted(&["text", "mode"], Some("write")), "how a file is opened, say");
     }
 }

@@ -213,20 +213,20 @@ impl Survey {
                 self.at =
                     Some(At { node, connection, cursor, peers, has_refused, has_silent_neighbour });
             }
-            self.scan(router, deadline).await?;
+            self.scan(router).await?;
             if self.keys.is_empty() {
                 // A pause comes before the next request.
                 return Ok(Some(Seen::default()));
             }
         }
-        self.look(router, deadline).await.map(Some)
+        self.look(router).await.map(Some)
     }
 
     /// Asks for the next keys.
-    async fn scan(&mut self, router: &Router, deadline: Instant) -> Result<(), Error> {
+    async fn scan(&mut self, router: &Router) -> Result<(), Error> {
         let Some(cursor) = self.at.as_ref().and_then(|at| at.cursor.clone()) else { return Ok(()) };
         let words = ["SCAN", &cursor, "MATCH", &self.pattern, "COUNT", SCAN_COUNT, "TYPE", "hash"];
-        let answer = self.read(router, vec![command(&words)], deadline).await?.into_iter().next();
+        let answer = self.read(router, vec![command(&words)]).await?.into_iter().next();
         let Some(at) = &mut self.at else { return Ok(()) };
         let answer = answer.unwrap_or(Value::Nil).extract_error();
         let answer = answer.map_err(|error| router.read_refused(&at.node, "`SCAN`", error))?;
@@ -239,14 +239,14 @@ impl Survey {
     }
 
     /// Looks at the next of the keys.
-    async fn look(&mut self, router: &Router, deadline: Instant) -> Result<Seen, Error> {
+    async fn look(&mut self, router: &Router) -> Result<Seen, Error> {
         let many = self.keys.len().min(LOCKS_PER_LOOK);
         let keys = self.keys.drain(..many);
         let names =
             keys.filter_map(|key| Some(Names::new(&self.prefix, key.strip_prefix(&self.prefix)?)));
         // In a cluster no client can lock the others.
         let names: Vec<Names> = names.filter(|names| names.check(router).is_ok()).collect();
-        let hints = self.read(router, names.iter().flat_map(hint).collect(), deadline).await?;
+        let hints = self.read(router, names.iter().flat_map(hint).collect()).await?;
         let hints = hints.chunks(HINT_COMMANDS);
         let hinted = self.answered(router, names, hints, &["`HRANDFIELD`", "`HGET`"])?;
         let hinted = hinted.into_iter().filter(|(_, hints)| may_be_a_lock(hints));
@@ -254,8 +254,7 @@ impl Survey {
         if names.is_empty() {
             return Ok(Seen::default());
         }
-        let first =
-            self.read(router, names.iter().flat_map(first_look).collect(), deadline).await?;
+        let first = self.read(router, names.iter().flat_map(first_look).collect()).await?;
         let first = first.chunks(FIRST_LOOK_COMMANDS);
         let seen = self.answered(router, names, first, &["`HSCAN`", "`HGET`", "`PTTL`"])?;
         let locks =
@@ -273,7 +272,7 @@ impl Survey {
         if let (Some(peers), [_], false) = (&known, &*commands, needs_time) {
             return Ok(Seen { locks, peers: peers.clone(), now: None });
         }
-        let mut answers = self.read(router, commands, deadline).await?.into_iter();
+        let mut answers = self.read(router, commands).await?.into_iter();
         let now = answers.next().as_ref().and_then(time);
         let peers = known.unwrap_or_else(|| {
             let list = answers.next().and_then(|list| text(list.extract_error()));
@@ -357,12 +356,7 @@ impl Survey {
     }
 
     /// Sends commands to the server at which the survey is, and measures for how long they keep it busy.
-    async fn read(
-        &mut self,
-        router: &Router,
-        commands: Vec<Cmd>,
-        deadline: Instant,
-    ) -> Result<Vec<Value>, Error> {
+    async fn read(&mut self, router: &Router, commands: Vec<Cmd>) -> Result<Vec<Value>, Error> {
         let Some(at) = &mut self.at else { return Ok(Vec::new()) };
         let clock = command(&["TIME"]);
         let mut all = Pipeline::with_capacity(commands.len() + 2);
@@ -372,6 +366,7 @@ impl Survey {
         }
         all.add_command(clock);
         let asked = clock::now();
+        let deadline = asked + router.answer_timeout();
         let (mut answers, connection) = router.read(&at.node, &all, deadline).await?;
         if at.connection.replace(connection).is_some_and(|before| before != connection) {
             let message = "the connection broke on which the client looked at all locks";

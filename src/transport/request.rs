@@ -8,7 +8,7 @@ use std::time::Instant;
 use redis::{RedisError, Value};
 
 use super::connection::batch::Reply;
-use super::error_class::{ErrorClass, classify, is_fatal, is_unknown_script};
+use super::error_class::{ErrorClass, classify, is_cross_node, is_fatal, is_unknown_script};
 use super::failure::{
     dial_failed, key_of_another_type, not_of_a_queue, nowhere_to_go, refused, unavailable,
 };
@@ -305,7 +305,10 @@ impl Router {
     fn cannot_serve(&self, error: RedisError, request: &Request<'_>, sent: bool) -> Error {
         let redis = self.redis(request.key, None);
         let message = format!("{redis} cannot serve {} now", request.subject());
-        self.note_unavailable(request, unavailable(&message, sent, Some(error)))
+        // A slot that moves is no outage of a server.
+        let moves = is_cross_node(&error) || matches!(classify(&error), ErrorClass::Redirect);
+        let unavailable = unavailable(&message, sent, Some(error));
+        if moves { unavailable } else { self.note_unavailable(request, unavailable) }
     }
 
     /// The connection is lost. The next sending is on another one, to the server that has the key then.

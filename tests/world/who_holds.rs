@@ -128,6 +128,19 @@ fn a_look_at_a_lock_takes_one_round_trip_or_two_and_all_locks_four_for_the_first
     });
 }
 
+/// The command timeout is that of one request: a page takes several.
+#[test]
+fn all_locks_are_found_from_as_far_as_one_answer_may_come() {
+    let (away, options) = (ms(200), || LockClient::builder().command_timeout(ms(300)));
+    play(0, async |scene| {
+        let (holds, holder) = scene.client(away, options()).await;
+        let (machine, watcher) = scene.client(away, options()).await;
+        let guard = holds.run(holder.lock("held").lock()).await.expect("a lock");
+        assert_eq!(found(&machine, &watcher).await, ["held".to_owned()].into());
+        holds.run(guard.unlock()).await.expect("a release");
+    });
+}
+
 /// An application has large hashes beside the locks, and some of them look like locks of many readers.
 #[test]
 fn hashes_of_others_are_no_locks_and_their_values_stay_where_they_are() {
@@ -142,6 +155,8 @@ fn hashes_of_others_are_no_locks_and_their_values_stay_where_they_are() {
             let pages = pages.iter().flat_map(|page| [page, "1"]);
             scene.ask::<u64>(&["HSET", &name].into_iter().chain(pages).collect::<Vec<_>>());
         }
+        let text = "a".repeat(1_000);
+        scene.ask::<u64>(&["HSET", "how the text is opened", "mode", "write", "text", &text]);
         let error = machine.run(client.inspect("visits:3")).await.expect_err("no lock");
         assert_eq!(error.kind(), ErrorKind::NotALock, "{error}");
         let before = scene.calls("hscan");

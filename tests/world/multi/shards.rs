@@ -147,6 +147,27 @@ fn t5_several_locks_of_a_slot_are_kept_while_it_moves_and_had_when_it_has_moved(
     });
 }
 
+/// The log speaks of an outage only if a server does not serve.
+#[test]
+fn t5_that_redis_cannot_serve_several_locks_of_a_slot_that_moves_is_no_outage() {
+    let (log, error) = logged(|| {
+        play(2, async |scene| {
+            let cluster = Cluster::new(scene);
+            let options = cluster.builder().command_timeout(COMMAND);
+            let (machine, client) = cluster.client(options).await;
+            let free = ["{moves}:d", "{moves}:e"];
+            cluster.begin_move(free[0], (cluster.node_of(free[0]) + 1) % 3);
+            let all = client.multi_lock(free);
+            machine
+                .run(async move { all.try_lock_now().await })
+                .await
+                .expect_err("half of it moves")
+        })
+    });
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:#}");
+    assert!(!log.contains("Redis is unavailable"), "{log}");
+}
+
 #[test]
 fn t5_a_read_write_lock_moves_with_the_leases_of_its_readers_and_its_queue() {
     play(3, async |scene| {

@@ -47,11 +47,14 @@ impl<T> LockGuard<T> {
     /// channels of `SPUBLISH`, have to be in the slot of the lock: give them its hash tag. The names of keys
     /// are as they are in Redis: the [`name_prefix`](crate::LockClientBuilder::name_prefix) is not put before
     /// them. The user of Redis needs the permissions for the commands, and to read and write their keys. As
-    /// in every script, an integer above 2⁵³ is rounded in a reply.
+    /// in every script, an integer above 2⁵³ is rounded in a reply, and one near 2⁶³ may be anything: read such a value with a
+    /// `GET` behind it, whose reply is a text.
     ///
     /// A command has at most 7,000 words, of 512 MiB each, and the pipeline a million, with its keys counted
     /// twice. (A server with a smaller `proto-max-bulk-len` refuses a longer word, and closes the
-    /// connection.) While Redis executes it, Redis answers no one else.
+    /// connection.) While Redis executes it, Redis answers no one else, and `SCRIPT KILL` cannot end it, because the script
+    /// writes before the first command: so keep a pipeline short. For the same reason a server that refuses writes refuses a
+    /// pipeline that only reads.
     ///
     /// While a cluster moves the slot, the node that has the lock and all their keys executes the commands: the
     /// client follows `ASK` and `MOVED`, and such a node has executed nothing. As long as no node has all of

@@ -12,8 +12,9 @@ use std::time::Duration;
 use redlatch::kind::{LockKind, ReadWriteKind};
 use redlatch::{
     Error, ErrorKind, FairLock, FencedFairLock, FencedLock, FencedLockGuard, FencedReadGuard,
-    FencedReadWriteLock, FencedWriteGuard, FencingToken, Inspection, Lease, Lock, LockClient,
-    LockClientBuilder, LockGuard, Locks, Loss, Outcome, ReadGuard, ReadWriteLock, WriteGuard,
+    FencedReadWriteLock, FencedWriteGuard, FencingToken, Health, Holder, Inspection, Lease, Lock,
+    LockClient, LockClientBuilder, LockGuard, Locks, Loss, MultiGuard, MultiLock, Outcome,
+    ReadGuard, ReadWriteLock, Shutdown, Stats, WriteGuard,
 };
 
 /// Each module, and what of the crate it may use. Arrows point down, but for the two pairs in one
@@ -72,7 +73,7 @@ const MODULES: &[(&str, &str)] = &[
         "wait",
         "sweep host handle possession protocol transport lease backoff config clock sync token error",
     ),
-    ("released", "sweep host protocol transport"),
+    ("released", "host protocol transport"),
     // Who may nest, what the client has in Redis, what the wire says, and the way to Redis.
     ("handle", "sweep possession protocol kind lease"),
     ("possession", "sweep stamp host protocol kind lease token events config metrics clock error"),
@@ -81,7 +82,7 @@ const MODULES: &[(&str, &str)] = &[
     ("simulation", "host slot clock"),
     // Leaves.
     ("backoff", ""),
-    ("sweep", ""),
+    ("sweep", "host"),
     ("spans", "clock error"),
     ("lease", "stamp clock error"),
     ("events", "metrics kind error host"),
@@ -558,7 +559,15 @@ fn every_public_type_can_be_shared_between_threads_and_outlives_its_maker() {
     is_shared::<Outcome>();
     is_shared::<Loss>();
     is_shared::<Inspection>();
+    is_shared::<Holder>();
     is_shared::<Locks>();
+    is_shared::<MultiLock>();
+    is_shared::<MultiGuard>();
+    is_shared::<Stats>();
+    is_shared::<Health>();
+    is_shared::<Shutdown>();
+    #[cfg(feature = "test-util")]
+    is_shared::<redlatch::test_util::Redis>();
 }
 
 /// Compiled and never run: there is no server.

@@ -85,6 +85,7 @@ fn settings() -> Vec<Setting> {
         each("outage_limit", Builder::outage_limit, outages),
         each("max_hold", Builder::max_hold, all_work),
         each("fair_grace", Builder::fair_grace, graces),
+        each("fair_turn", Builder::fair_turn, all_work),
         each("warn_waits_longer_than", Builder::warn_waits_longer_than, waits),
         each("max_handoffs", Builder::max_handoffs, [0, 1, u32::MAX].map(|most| (most, Works))),
         each("max_handoff_time", Builder::max_handoff_time, all_work),
@@ -148,7 +149,7 @@ async fn take_a_turn(client: LockClient) -> Result<(), Error> {
     client.lock("lock").lock().await?.unlock().await
 }
 
-/// Hand-offs while another client waits, an outage, and a close.
+/// Hand-offs while another client waits, an outage, turns of a fair lock, and a close.
 async fn use_it(
     what: &str,
     server: &Server,
@@ -180,6 +181,12 @@ async fn use_it(
     proxy.refuse(false);
     soon(what, guard.unlock()).await.expect("unlocking");
     soon(what, waiting).await.unwrap_or_else(|panic| panic!("{what}: {panic}"))?;
+
+    let fair = client.fair_lock("lock");
+    let guard = soon(what, fair.lock()).await?;
+    let next = tokio::spawn(async move { fair.lock().await?.unlock().await });
+    soon(what, guard.unlock()).await?;
+    soon(what, next).await.unwrap_or_else(|panic| panic!("{what}: {panic}"))?;
 
     let guard = client.lock("lock").lock().await?;
     let waiting = tokio::spawn(take_a_turn(client.clone()));

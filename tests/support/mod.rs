@@ -218,6 +218,11 @@ pub(crate) async fn is_free(client: &LockClient, name: &str) -> bool {
     }
 }
 
+/// Whether a key is a lock or belongs to one: what else a test keeps in Redis is its own affair.
+pub(crate) fn is_of_a_lock(key: &str, kind: &str) -> bool {
+    kind == "hash" || key.starts_with("redlatch_") || key.contains(":rwlock_timeout:")
+}
+
 /// The channel on which a release of `name` is told.
 pub(crate) fn channel(name: &str) -> String {
     if name.contains('{') {

@@ -16,7 +16,7 @@ use redis::{Connection, ConnectionLike, FromRedisValue};
 use tempfile::TempDir;
 
 use super::process::{Process, free_port};
-use super::{channel, unpoisoned as lock};
+use super::{channel, is_of_a_lock, unpoisoned as lock};
 
 const START: Duration = Duration::from_secs(10);
 
@@ -297,9 +297,8 @@ impl Server {
             let known = !key.starts_with("redisson_") || key.starts_with("redisson_lock_token:");
             assert!(known, "a key that is not the lock: {key}");
             let kind: String = self.look(&["TYPE", &key]);
-            // Only locks are hashes here; what else a test keeps in Redis is its own affair.
-            let eternal = kind == "hash" && self.look::<i64>(&["PTTL", &key]) == -1;
-            assert!(!eternal, "the lock {key} has no end");
+            let eternal = is_of_a_lock(&key, &kind) && self.look::<i64>(&["PTTL", &key]) == -1;
+            assert!(!eternal, "{key} has no end");
         }
     }
 

@@ -26,6 +26,7 @@ mod seeds;
 mod shutdown;
 mod silence;
 mod streaks;
+mod taken_away;
 mod turns;
 mod unlocks;
 mod unpolled;

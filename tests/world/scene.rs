@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tracing::Dispatch;
 
-use crate::support::channel;
+use crate::support::{channel, is_of_a_lock};
 
 /// Where the machines know the server.
 pub(crate) const ADDRESS: &str = "redis:6379";
@@ -48,7 +48,10 @@ pub(crate) fn play<T>(seed: u64, scene: impl AsyncFnOnce(&Scene) -> T) -> T {
         let settings =
             Settings { host: "redis".into(), seed: random.number(), ..Settings::default() };
         let server = network.add(Server::new(settings), ADDRESS);
-        scene(&Scene { network, server, machines: AtomicU64::new(0), seed: random.number() }).await
+        let play = Scene { network, server, machines: AtomicU64::new(0), seed: random.number() };
+        let came = scene(&play).await;
+        play.assert_all_ends();
+        came
     })
 }
 
@@ -162,6 +165,21 @@ impl Scene {
     /// What Redis counts for each owner of `name`.
     pub(crate) fn holds(&self, name: &str) -> BTreeMap<String, u32> {
         self.ask(&["HGETALL", name])
+    }
+
+    /// No key of a client is there for ever (P12). Locks that a test has made by hand may be.
+    fn assert_all_ends(&self) {
+        for key in self.keys() {
+            let kind: String = self.ask(&["TYPE", &key]);
+            if !is_of_a_lock(&key, &kind) {
+                continue;
+            }
+            let is_hash = kind == "hash" && !key.starts_with("redlatch_");
+            let fields: Vec<String> = if is_hash { self.ask(&["HKEYS", &key]) } else { vec![] };
+            if !is_hash || fields.iter().any(|field| field.len() > 36) {
+                assert_ne!(self.pttl(&key), -1, "{key} has no end");
+            }
+        }
     }
 
     /// The names of all keys, in their order.

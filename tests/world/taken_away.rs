@@ -20,7 +20,7 @@ fn s22_a_holder_whose_key_is_taken_away_is_told_by_the_next_renewal() {
             let guard = way.hold(NAME).await;
             let lease_ends = Instant::now() + guard.remaining();
             way.scene.ask::<redlatch::redis::Value>(words);
-            guard.lost().await;
+            timeout(HOUR, guard.lost()).await.expect("its loss");
             assert!(Instant::now() < lease_ends, "{words:?}: told by its lease");
             assert_eq!(guard.loss(), Some(Loss::KeyGone), "{words:?}");
             assert_eq!(guard.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
@@ -34,7 +34,7 @@ fn s15_a_holder_whose_renewals_lack_replicas_is_told_before_its_lease_ends_in_re
         let guard = way.hold(NAME).await;
         let lease_ends = Instant::now() + guard.remaining();
         way.scene.ask::<()>(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
-        guard.lost().await;
+        timeout(HOUR, guard.lost()).await.expect("its loss");
         assert_eq!(guard.loss(), Some(Loss::LeaseEnded));
         let (now, left) = (Instant::now(), way.scene.pttl(NAME));
         assert!((lease_ends..lease_ends + ms(2)).contains(&now), "{:?}", now - lease_ends);

@@ -177,12 +177,13 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
 
     /// Notes that this call has taken the lock that was handed off to it.
     fn claimed(&self, handle: &Arc<Handle>, granted: &AcquiredHold) {
-        let requested = granted.longest_lease();
-        granted.possession.holds.lock().takes(granted.hold, requested, clock::now());
-        self.engine.watchdog.watch(handle);
-        self.entered(handle, &granted.possession, false);
+        // What hears of it may panic: until the call takes it, the hold is not renewed.
         spans::handed_off();
         granted.set_handed_off();
+        let requested = granted.longest_lease();
+        granted.possession.holds.lock().takes(granted.hold, requested, clock::now());
+        self.entered(handle, &granted.possession, false);
+        self.engine.watchdog.watch(handle);
     }
 
     /// Acquires what the call asks for; `None` if the wait ends first, or if the call is starved.
@@ -335,7 +336,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
         let asks_for = self.question.asks_for();
         let asked = &self.question.handles()[asks_for];
         match tried {
-            None if self.engine.waiters.in_outage(&asked.names) => {
+            None if self.in_outage(asked) => {
                 Some(Err(trouble.take().unwrap_or_else(|| self.out_of_reach(asked))))
             }
             None => Some(Ok(None)),

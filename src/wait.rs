@@ -140,10 +140,10 @@ impl Waiters {
         }
     }
 
-    /// Whether Redis is known to be out of reach for the waiters of this lock.
-    pub(crate) fn in_outage(&self, names: &Names) -> bool {
-        let queues = self.queues.lock();
-        queues.get(names).is_some_and(|queue| queue.reach.in_outage(clock::now()))
+    /// Whether Redis, whose answers take that long, is known to be out of reach for the waiters of this lock.
+    pub(crate) fn in_outage(&self, names: &Names, round_trip: Duration) -> bool {
+        let (queues, now) = (self.queues.lock(), clock::now());
+        queues.get(names).is_some_and(|queue| queue.reach.outage_at(round_trip, now).is_some())
     }
 
     /// How many calls wait, and since when the first of them does.

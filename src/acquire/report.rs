@@ -28,6 +28,11 @@ impl<Q> Acquisition<'_, Q> {
         Server { name: router.redis(Some(key), None), round_trip: router.round_trip_of(key) }
     }
 
+    pub(super) fn in_outage(&self, handle: &Handle) -> bool {
+        let round_trip = self.engine.router.round_trip_of(handle.names.key());
+        self.engine.waiters.in_outage(&handle.names, round_trip)
+    }
+
     pub(super) fn out_of_reach(&self, handle: &Handle) -> Error {
         let redis = self.engine.router.redis(Some(handle.names.key()), None);
         let message = format!("{redis} could not be reached while a call waited for the lock");

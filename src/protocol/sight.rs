@@ -111,8 +111,9 @@ pub(super) fn hint(names: &Names) -> [Cmd; HINT_COMMANDS] {
 pub(super) fn may_be_a_lock(answers: &[Value]) -> bool {
     let [fields, mode] = answers else { return false };
     let fields: Vec<String> = from_redis_value_ref(fields).unwrap_or_default();
-    let is_owner = |field: &String| SeenHolder::new(field, "1", None).is_some();
-    match mode_of(mode) {
+    let mode = mode_of(mode);
+    let is_owner = |field: &String| SeenHolder::new(field, "1", mode).is_some();
+    match mode {
         Some(_) => fields.iter().all(|field| field == "mode" || is_owner(field)),
         None => fields.len() == 1 && fields.iter().all(is_owner),
     }
@@ -312,7 +313,10 @@ mod tests {
             let mode = mode.as_ref().map_or(Value::Nil, text);
             may_be_a_lock(&[Value::Array(fields.iter().map(text).collect()), mode])
         };
-        assert!(hinted(&["client:1"], None) && hinted(&["client:1", "mode"], Some("write")));
+        assert!(hinted(&["client:1"], None) && hinted(&["client:1", "mode"], Some("read")));
+        for fields in [["client:1:write", "mode"], ["client:1", "client:1:write"]] {
+            assert!(hinted(&fields, Some("write")), "it writes, and reads beside that");
+        }
         let none = [(&["client:1", "client:2"][..], None), (&["name"], None), (&[], None)];
         assert!(!none.iter().any(|(fields, mode)| hinted(fields, *mode)));
         assert!(!hinted(&["client:1", "mode"], Some("dark")));

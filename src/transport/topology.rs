@@ -139,9 +139,11 @@ impl Router {
         nodes.iter().map(|node| (address::name(&node.info()), node.round_trip())).collect()
     }
 
-    /// How long an answer of the server of a key takes; zero as long as that is unknown.
+    /// How long an answer of the server of a key takes; zero as long as that is unknown. What was measured last may be too
+    /// long: it is a part of the time for an answer at most.
     pub(crate) fn round_trip_of(&self, key: &str) -> Duration {
-        self.node_of(Some(key)).and_then(|node| node.round_trip()).unwrap_or_default()
+        let measured = self.node_of(Some(key)).and_then(|node| node.round_trip());
+        measured.unwrap_or_default().min(self.answer_timeout() / 4)
     }
 
     /// Host and port of the server of a key, or the path of its socket, if it is known to be one.

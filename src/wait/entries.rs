@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::backoff::Backoff;
 use crate::clock;
 use crate::config::{Config, QUEUE_TERM};
-use crate::host::here;
+use crate::host::{here, joined};
 use crate::possession::Possession;
 use crate::protocol::{
     Call, Grant, Names, OldestForeignWaiter, QueueEntry, Refreshed, ServerClock, TurnMessage,
@@ -238,7 +238,9 @@ impl Waiters {
                 let refresh = async move { waiters.refresh(&router, &locks, answer_timeout).await };
                 refreshes.spawn(here(refresh));
             }
-            while refreshes.join_next().await.is_some() {}
+            while let Some(ended) = refreshes.join_next().await {
+                joined(ended);
+            }
         }
     }
 

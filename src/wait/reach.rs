@@ -62,8 +62,13 @@ impl Reach {
 
     /// Since when Redis has been out of reach.
     pub(super) fn outage(self, now: Instant) -> Option<Instant> {
+        self.outage_at(Duration::ZERO, now)
+    }
+
+    /// The same, of a server whose answers take that long.
+    pub(super) fn outage_at(self, round_trip: Duration, now: Instant) -> Option<Instant> {
         match self {
-            Self::Unknown(since) => (since + SILENCE <= now).then_some(since),
+            Self::Unknown(since) => (since + silence(round_trip) <= now).then_some(since),
             Self::Outage(began) => Some(began),
             Self::Answers => None,
         }

@@ -182,11 +182,18 @@ async fn use_it(
     soon(what, guard.unlock()).await.expect("unlocking");
     soon(what, waiting).await.unwrap_or_else(|panic| panic!("{what}: {panic}"))?;
 
-    let fair = client.fair_lock("lock");
-    let guard = soon(what, fair.lock()).await?;
-    let next = tokio::spawn(async move { fair.lock().await?.unlock().await });
+    let guard = soon(what, client.fair_lock("lock").lock()).await?;
+    let turns = [&client, &client, &other].map(|client| {
+        let fair = client.fair_lock("lock");
+        tokio::spawn(async move { fair.lock().await?.unlock().await })
+    });
+    let queue = ["ZCARD", "redlatch_queue:{lock}"];
+    let waits = || server.ask::<u64>(&queue) > 1 || turns.iter().any(|turn| turn.is_finished());
+    wait_until(what, SOON, waits).await;
     soon(what, guard.unlock()).await?;
-    soon(what, next).await.unwrap_or_else(|panic| panic!("{what}: {panic}"))?;
+    for turn in soon(what, join_all(turns)).await {
+        turn.unwrap_or_else(|panic| panic!("{what}: {panic}"))?;
+    }
 
     let guard = client.lock("lock").lock().await?;
     let waiting = tokio::spawn(take_a_turn(client.clone()));

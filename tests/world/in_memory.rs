@@ -394,9 +394,11 @@ impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for PanicsAt {
 
 impl PanicsAt {
     /// On this thread, until that is dropped.
-    fn on(said: fn(&str) -> bool) -> tracing::subscriber::DefaultGuard {
+    fn on(said: fn(&str) -> bool) -> (tracing::subscriber::DefaultGuard, tracing::Dispatch) {
         use tracing_subscriber::prelude::*;
-        tracing_subscriber::registry().with(Self(said)).set_default()
+        // While there is only one, another thread that comes to an event first would switch that off for all.
+        let another = tracing::Dispatch::new(tracing_subscriber::registry());
+        (tracing_subscriber::registry().with(Self(said)).set_default(), another)
     }
 }
 

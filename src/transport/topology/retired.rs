@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::backoff::Backoff;
 use crate::clock;
-use crate::host::here;
+use crate::host::{here, joined};
 use crate::transport::node::RetiredServer;
 use crate::transport::{Router, address};
 
@@ -70,7 +70,9 @@ impl Router {
                     clock::sleep(backoff.next()).await;
                 }
             }));
-            while closers.try_join_next().is_some() {}
+            while let Some(ended) = closers.try_join_next() {
+                joined(ended);
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ async fn locks_of_all_kinds_are_found_and_nothing_else() {
     let plain = hold(&holder.lock("a:plain")).await;
     let fenced = holder.fenced_lock("a:fenced").lock().await.unwrap();
     let reads = holder.read_write_lock("a:shared").read().await.unwrap();
+    let writes = holder.read_write_lock("a:written").write().await.unwrap();
     let both = holder.multi_lock(["a:one", "b:two"]).lock().await.unwrap();
     let fair = holder.fair_lock("a:fair").lock().await.unwrap();
     let waits = watcher.fair_lock("a:fair");
@@ -29,6 +30,7 @@ async fn locks_of_all_kinds_are_found_and_nothing_else() {
         ("a:one", Lock),
         ("a:plain", Lock),
         ("a:shared", ReadWrite),
+        ("a:written", ReadWrite),
     ];
     assert_eq!(kinds, expected);
     for (name, lock) in &found {
@@ -38,12 +40,14 @@ async fn locks_of_all_kinds_are_found_and_nothing_else() {
     assert_eq!(found["a:fair"].waiting[0].id, id(&watcher));
     assert!(found["a:fenced"].token >= Some(fenced.token()));
     assert_eq!(found["a:shared"].holders[0].mode, Some(HoldMode::Read));
+    assert_eq!(found["a:written"].holders[0].mode, Some(HoldMode::Write));
     let names: Vec<_> = all(&watcher, "[ab]:[ot]*").await.into_keys().collect();
     assert_eq!(names, ["a:one", "b:two"]);
     assert!(all(&watcher, "nothing:*").await.is_empty());
     release(plain).await;
     fenced.unlock().await.unwrap();
     reads.unlock().await.unwrap();
+    writes.unlock().await.unwrap();
     both.unlock().await.unwrap();
     fair.unlock().await.unwrap();
     release(soon("the lock", waiter).await.unwrap()).await;

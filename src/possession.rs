@@ -95,9 +95,8 @@ impl Possession {
     }
 }
 
-/// Names one hold of a possession, so that it can never give back another: readers that come and go may keep one possession
-/// for months.
-pub(crate) type HoldId = u64;
+/// Names one hold of a possession, so that it can never give back another.
+pub(crate) type HoldId = u32;
 
 /// A hold that was added, its validity, and the fencing token of the handle, if the lock is fenced.
 pub(crate) type NewHold = (HoldId, Arc<Validity>, Option<FencingToken>);
@@ -163,6 +162,8 @@ struct Rare {
     /// How many releases that leave holds, and requests for a lease shorter than the default one, were sent and have
     /// not been answered.
     shortening: u32,
+    /// More holds were added than there are numbers.
+    numbers_began_again: bool,
     /// How often Redis was asked for a lease that is shorter than before and than a default one: the answer to a renewal
     /// from before says nothing of that.
     shortened: u32,
@@ -177,7 +178,7 @@ pub(crate) struct HoldState {
     given_back: Few<Arc<Validity>>,
     /// How many of the holds that were given back, the oldest first, the last request was about.
     asked: u32,
-    next_number: HoldId,
+    last_number: HoldId,
     /// The highest hold count that Redis may have for this possession (invariant 2).
     counted: u32,
     /// The lease that Redis was asked for last, in milliseconds, and until when that lasts at least.
@@ -314,10 +315,30 @@ impl HoldState {
     }
 
     fn add(&mut self, lease: Lease, validity: Arc<Validity>) -> NewHold {
-        self.next_number += 1;
-        let number = self.next_number;
+        let number = self.new_number();
         self.live.push(Hold { number, lease, validity: validity.clone(), unattended: false });
         (number, validity, self.token)
+    }
+
+    /// A number that no guard has. Readers that come and go may keep one possession for months: then the numbers begin again,
+    /// and those that are there still have to be passed over.
+    fn new_number(&mut self) -> HoldId {
+        loop {
+            self.last_number = self.last_number.wrapping_add(1);
+            let number = self.last_number;
+            if number == 0 {
+                self.rare().numbers_began_again = true;
+                continue;
+            }
+            let again = self.rare.as_ref().filter(|rare| rare.numbers_began_again);
+            let is_taken = again.is_some_and(|rare| {
+                self.live.iter().any(|live| live.number == number)
+                    || rare.lost.iter().any(|(lost, _)| *lost == number)
+            });
+            if !is_taken {
+                return number;
+            }
+        }
     }
 
     /// Redis has confirmed that it keeps the key for that long, or longer.
@@ -358,7 +379,7 @@ impl HoldState {
 
     /// Whether there was ever a hold.
     pub(crate) fn had_a_hold(&self) -> bool {
-        self.next_number > 0
+        self.last_number > 0
     }
 
     fn live_count(&self) -> u32 {

@@ -138,6 +138,18 @@ impl Story {
     }
 }
 
+/// Those of readers, say, of which one stays for months.
+#[test]
+fn no_two_live_holds_have_one_number_however_many_came_between_them() {
+    let story = Story::new();
+    let (first, _) = story.grant(HOUR.into());
+    story.holds().last_number = HoldId::MAX - 1;
+    let [last, next] = [(); 2].map(|()| story.grant(Lease::Watchdog).0);
+    assert_eq!((first, last, next), (1, HoldId::MAX, 2));
+    story.give_back(next);
+    assert!(story.holds().live_with(first) > 0 && story.holds().live_with(next) == 0);
+}
+
 #[test]
 fn a_release_is_pending_from_before_an_acquire_is_sent_until_it_is_answered() {
     let story = Story::new();

@@ -25,7 +25,7 @@ if failed then
   return failed
 end
 redis.call('DEL', KEYS[1])
-if ARGV[2] ~= '' or redis.call('EXISTS', KEYS[2]) == 1 then
+if ARGV[2] ~= '' or redis.pcall('EXISTS', KEYS[2]) ~= 0 then
   pcall(function()
     -- Behind   fair
     local now = now_us()

@@ -19,7 +19,7 @@ if not mode then
   return failed or redis.status_reply('GONE')
 end
 redis.call('DEL', KEYS[1])
-if redis.call('EXISTS', KEYS[2]) == 1 then
+if redis.pcall('EXISTS', KEYS[2]) ~= 0 then
   pcall(function()
     -- Behind   fair
     give_turn(now_us(), nil, client)

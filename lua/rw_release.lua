@@ -91,7 +91,7 @@ else
   redis.call('HDEL', KEYS[1], ARGV[11])
 end
 if marker then
-  redis.call('DEL', marker)
+  redis.pcall('DEL', marker)
   if not is_last then
     pcall(look_at_others, KEYS[1], fields - 1)
     is_last = none_lives
@@ -104,7 +104,7 @@ if ARGV[13] and redis.pcall('GET', KEYS[4]) == ARGV[13] then
   redis.pcall('SET', KEYS[4], ARGV[14])
 end
 local ends = is_last or not marker
-if ARGV[2] ~= '' or redis.call('EXISTS', KEYS[2]) == 1 then
+if ARGV[2] ~= '' or redis.pcall('EXISTS', KEYS[2]) ~= 0 then
   pcall(function()
     -- Behind   fair
     local now = now_us()

@@ -24,8 +24,8 @@
 -- If it lasts for less now, a message says so: to all that wait in Redisson, and to the first two
 -- clients in the queue, as fair_update does it. These hear of the marker of one of several, too:
 -- the others may be gone when that ends.
--- The first write is a PEXPIRE because Redis allows that when its memory is full. What follows the
--- update is called protected: it has happened.
+-- The first write is a PEXPIRE because Redis allows that when its memory is full. It may delete the
+-- key, as in update. What follows the update is called protected: it has happened.
 -- Why atomic: between "it is mine" and the new lease the old one may end and another
 -- owner may come in, whose lock this would change.
 
@@ -54,7 +54,7 @@ if marker then
   if redis.call('PEXPIRE', marker, lease) == 0 then
     redis.call('SET', marker, 1, 'PX', lease)
   end
-elseif tonumber(held) > tonumber(count) then
+elseif tonumber(held) > tonumber(count) and redis.call('HLEN', key) > 0 then
   redis.call('HSET', key, owner, count)
 end
 local token, oldest = 0, -1

@@ -31,6 +31,8 @@
 -- The first write is a PEXPIRE because Redis allows that when its memory is full,
 -- and after the first allowed write it lets the script finish. What may be refused
 -- all the same is called protected: without tokens the next hold draws its own.
+-- Up to Redis 7.0 a PEXPIRE can find that the time is over which it was given a moment
+-- before. It deletes the key then, and an HSET would leave one without an end.
 -- For fair_update it also returns whether the lease ends sooner.
 -- Why atomic: between "it is mine" and the new lease the old one may end and another
 -- owner may come in, whose lock this would change.
@@ -43,7 +45,7 @@ if failed then
 end
 local remaining = redis.call('PTTL', key)
 redis.call('PEXPIRE', key, lease)
-if tonumber(held) > tonumber(count) then
+if tonumber(held) > tonumber(count) and redis.call('HLEN', key) > 0 then
   redis.call('HSET', key, owner, count)
 end
 local token = nil

@@ -355,6 +355,23 @@ fn a_hash_that_is_no_lock_is_refused_and_stays() {
     assert_eq!(queue.ask::<u32>(&["DBSIZE"]), 1);
 }
 
+/// The right was withdrawn while the lock was held: it is free all the same, and the caller is not told otherwise.
+#[test]
+fn a_release_is_published_though_the_user_may_not_look_at_the_queue() {
+    let mut queue = Queue::new();
+    for by_force in [false, true] {
+        assert!(queue.is_granted("a:1", &NO_ENTRY));
+        queue.ask::<()>(&["ACL", "SETUSER", "default", "-exists"]);
+        let reply = match by_force {
+            true => queue.run(&SCRIPTS.fair_force_unlock, &NO_ENTRY, &[]),
+            false => queue.release("a:1", "a", None),
+        };
+        assert_eq!(reply, Value::Int(0), "nobody listens");
+        queue.ask::<()>(&["ACL", "SETUSER", "default", "+exists"]);
+        assert_eq!(queue.ask::<u32>(&["DBSIZE"]), 0);
+    }
+}
+
 #[test]
 fn a_nested_hold_needs_its_outer_one_and_passes_everybody() {
     let mut queue = Queue::new();

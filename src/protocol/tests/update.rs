@@ -129,3 +129,18 @@ fn a_lease_that_ends_sooner_is_published_if_others_listen() {
     assert_eq!(updated(LONG, 1, 1), (reply(1), false), "this client knows");
     assert_eq!(updated(3 * LONG, 1, 0), (reply(1), false), "it ends later");
 }
+
+/// Up to Redis 7.0 the time of a `PEXPIRE` can be over once the server looks. One that was over before does the same on
+/// every server: it deletes the key.
+#[test]
+fn an_update_whose_lease_is_over_at_once_leaves_no_key() {
+    let server = Server::start();
+    let mut redis = server.connect();
+    SCRIPTS.update.load(&mut redis).unwrap();
+    redis::pipe().hset(KEY, "us:1", 2).pexpire(KEY, LONG as i64).exec(&mut redis).unwrap();
+    let mut cmd = evalsha(&SCRIPTS.update, &[KEY]);
+    cmd.arg("us:1").arg(1).arg(-1).arg(0).arg(CHANNEL).arg("").arg("PUBLISH").arg(0);
+    let reply = redis.req_command(&cmd).expect("an answer");
+    assert_eq!(reply, Value::Array(vec![Value::Int(-1), Value::Int(0)]));
+    assert!(!redis::cmd("EXISTS").arg(KEY).query::<bool>(&mut redis).unwrap());
+}

@@ -126,3 +126,15 @@ fn a_counter_that_is_none_is_an_error_and_leaves_no_holder() {
         }
     }
 }
+
+/// As with a plain lock.
+#[test]
+fn an_update_of_a_writer_whose_lease_is_over_at_once_leaves_no_key() {
+    let mut real = Real::new();
+    for count in [1, 2] {
+        assert_eq!(real.ask(&Ask { count, ..Ask::once(0, "c0:1:write") }), Reply::Granted);
+    }
+    let args = ["c0:1:write".to_owned(), "1".into(), "-1".into(), String::new()];
+    real.run_as("arriving", 0, &SCRIPTS.rw_update, &no_waiter(0), &[], &args);
+    assert!(!real.query::<bool>(&["EXISTS", LOCK]));
+}

@@ -303,12 +303,6 @@ impl HoldState {
             self.set_renewal_from(Some(sent));
         }
         self.is_default |= lease == Lease::Watchdog && ask.count == 1;
-        if lease == Lease::Watchdog && self.shared.is_some() {
-            // The watchdog renews a reader for as long as any other, however long others have read.
-            let again =
-                |rare: &mut Box<Rare>| rare.max_hold_from = rare.max_hold_from.map(|_| sent);
-            self.rare.iter_mut().for_each(again);
-        }
         let until = valid_until(sent, requested);
         self.reaches(requested, until);
         self.add(lease, Arc::new(Validity::new(until)))

@@ -59,7 +59,9 @@ pub use guards::{ReadGuard, ReadWriteGuard, WriteGuard};
 ///
 /// - a handle that reads or writes reads again at once, past all waiters. One that writes writes again;
 /// - a handle that reads writes at once if no other handle reads. Else it would wait for its own guard, and returns
-///   [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) at once. (The tries that do not wait return `None`.)
+///   [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) at once. (The tries that do not wait return `None`.) But a call to
+///   write that waits already when its handle comes to read waits for that guard, too, and does not return an error:
+///   begin both in one task, and it may wait for itself.
 ///
 /// Guards of both sorts are given back in any order, and others may read when the last one that writes is. So to
 /// give the write back first is what [`downgrade`](WriteGuard::downgrade) does;

@@ -148,9 +148,8 @@ impl<'a, Q> Acquisition<'a, Q> {
         possession: Arc<Possession>,
         deadline: Instant,
     ) -> PossessionSession<'a> {
-        let Self { engine, requested, .. } = *self;
-        let call = Call::new(&engine.router, deadline);
-        PossessionSession::new(call, possession, &engine.releaser, None, requested)
+        let call = Call::new(&self.engine.router, deadline);
+        PossessionSession::new(call, possession, &self.engine.releaser, None, self.requested)
     }
 
     /// Prepares a request for one more hold of a possession, if the handle is inside it. If its last hold was
@@ -317,16 +316,14 @@ impl<Q> Acquisition<'_, Q> {
         if let Some(is_first) = news.is_first {
             engine.waiters.record_rank(names, is_first);
         }
-        if matches!(acquired, Acquired::Granted(_)) && handle.kind.is_shared() {
+        let is_granted = matches!(acquired, Acquired::Granted(_));
+        if is_granted && handle.kind.is_shared() {
             engine.waiters.record_reader(names, entry);
         }
-        if matches!(acquired, Acquired::Granted(_))
-            && let Some(foreign) = news.foreign
-        {
+        if is_granted && let Some(foreign) = news.foreign {
             // For as long as a hand-off may keep others out, or as long as it takes to ask again.
             let (now, own) = (clock::now(), engine.config.max_handoff_time);
-            let took = now.saturating_duration_since(sent);
-            let open_until = now + own.max(took).min(LONGEST_SHARE);
+            let open_until = now + own.max(now.saturating_duration_since(sent)).min(LONGEST_SHARE);
             let is_open = foreign.oldest.is_none();
             session.possession().holds.lock().set_share(is_open.then_some(open_until));
         }
@@ -342,13 +339,18 @@ impl<Q> Acquisition<'_, Q> {
         ask: Ask,
         tokens: TokenBlock,
         sent: Instant,
-    ) -> Option<AcquiredHold> {
+    ) -> Option<AcquiredHold>
+    where
+        Q: Question,
+    {
         let hold = {
             let mut holds = possession.holds.lock();
             if ask.count > 1 && holds.is_lost() {
                 return None;
             }
-            holds.record_grant(ask, self.lease, self.requested, tokens, sent)
+            let hold = holds.record_grant(ask, self.lease, self.requested, tokens, sent);
+            holds.renews_reader_from(sent, self.lease, self.question.recurs());
+            hold
         };
         handle.enter(possession);
         self.engine.watchdog.watch(handle);

@@ -201,6 +201,13 @@ impl Possessions {
         known.is_some_and(|known| known.is(number, writes) && !known.holds.lock().is_idle())
     }
 
+    /// Until when Redis may keep the lock for that possession of this client, if that is there.
+    pub(crate) fn kept_until(&self, holder: &str) -> Option<Instant> {
+        let (number, writes) = self.number(holder, u64::MAX)?;
+        let known = self.registered.lock().entries.get(&number).and_then(Weak::upgrade)?;
+        if known.is(number, writes) { known.holds.lock().kept_until() } else { None }
+    }
+
     /// The possessions that hold a lock now, of those locks whose keys `of` accepts.
     pub(crate) fn holders(&self, of: &dyn Fn(&str) -> bool, now: Instant) -> Vec<Arc<Possession>> {
         let mut all = self.all();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::lease::{Lease, valid_until};
 use crate::stamp::Stamp;
 
-use super::{HandleId, Hold, HoldId, HoldState};
+use super::{HandleId, Hold, HoldId, HoldState, Rare};
 
 /// What the watchdog finds when it checks a possession.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +98,15 @@ impl HoldState {
     pub(super) fn is_renewed_no_more(&self) -> bool {
         let over = self.rare.as_ref().filter(|rare| rare.over.is_some());
         over.is_some_and(|rare| rare.over == rare.max_hold_from)
+    }
+
+    /// A reader has come by a request that was sent then: the watchdog renews it for as long as any other, however long
+    /// others have read. Not if it `recurs`: for its handle the time has begun before.
+    pub(crate) fn renews_reader_from(&mut self, sent: Instant, lease: Lease, recurs: bool) {
+        if self.shared.is_some() && lease == Lease::Watchdog && !recurs {
+            let from = |rare: &mut Box<Rare>| rare.max_hold_from = rare.max_hold_from.map(|_| sent);
+            self.rare.iter_mut().for_each(from);
+        }
     }
 
     /// The lease of a valid hold from now on: the default one, or what is left of its own.

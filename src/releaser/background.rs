@@ -45,7 +45,8 @@ pub(super) async fn release_in_background(
             possession.holds.lock().nothing_is_pending();
             return jobs;
         }
-        if now >= lease_ends && !standstill.may_last(now) {
+        let is_over = now >= lease_ends && !stands_beside_readers(possession, handoffs, now);
+        if is_over && !standstill.may_last(now) {
             give_up(possession, release.connection.take(), router, pending);
             return jobs;
         }
@@ -75,6 +76,14 @@ pub(super) async fn release_in_background(
             permit = Some(possession.permit().await);
         }
     }
+}
+
+/// Whether Redis may still have that writer though its own lease has ended: it has it for as long as the readers of the same
+/// handle keep the lock.
+fn stands_beside_readers(possession: &Possession, handoffs: &Handoffs, now: Instant) -> bool {
+    let readers = possession.holds.lock().readers();
+    let kept_until = readers.and_then(|readers| handoffs.possessions.kept_until(&readers));
+    kept_until.is_some_and(|until| now < until + handoffs.config.command_timeout)
 }
 
 /// Nothing goes behind the last try, which may be under way on that connection.

@@ -224,9 +224,39 @@ fn a_request_of_a_reader_that_is_refused_in_the_end_leaves_no_longer_lease_to_th
     });
 }
 
+/// Redis has a writer for as long as the reader of its handle keeps the lock.
+#[test]
+fn a_writer_that_is_dropped_in_an_outage_is_released_behind_it_though_its_lease_has_ended() {
+    play(0, async |scene| {
+        let options = LockClient::builder().command_timeout(SECOND);
+        let (machine, client) = scene.client(ms(2), options).await;
+        let (far, other) = scene.client(ms(2), LockClient::builder()).await;
+        let lock = client.read_write_lock("config");
+        let reading = machine.run(lock.read()).await.expect("to read");
+        let writing = machine.run(lock.write_with_lease(SECOND)).await.expect("to write");
+        scene.network.set_refusing(&machine, scene.server, true);
+        scene.network.cut(&machine, scene.server, false);
+        drop(writing);
+        sleep(ms(15_000)).await;
+        scene.network.set_refusing(&machine, scene.server, false);
+        let reads = other.read_write_lock("config");
+        let too = far.run(async move { reads.try_read(MINUTE, SECOND).await });
+        too.await.expect("an answer").expect("nobody writes").unlock().await.expect("a release");
+        assert!(!reading.is_lost());
+        machine.run(reading.unlock()).await.expect("a release");
+        assert!(scene.keys().is_empty());
+    });
+}
+
 /// Others read by the same handle, again and again.
 #[test]
 fn a_reader_that_hangs_is_renewed_up_to_max_hold() {
+    for often in [SECOND, ms(50)] {
+        hangs_beside_readers(often);
+    }
+}
+
+fn hangs_beside_readers(often: Duration) {
     play(0, async |scene| {
         let most = ms(4_000);
         let options = LockClient::builder().watchdog_timeout(WATCHDOG).max_hold(most);
@@ -236,7 +266,7 @@ fn a_reader_that_hangs_is_renewed_up_to_max_hold() {
         let hangs = machine.run(lock.read()).await.expect("to read");
         let reads = machine.spawn(async move {
             loop {
-                sleep(SECOND).await;
+                sleep(often).await;
                 drop(lock.read().await);
             }
         });

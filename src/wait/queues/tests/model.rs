@@ -261,6 +261,7 @@ impl Model {
         let lock = self.entries.remove(at).lock;
         self.effects();
         let channel = self.channel(lock).to_owned();
+        self.forget(&channel);
         if self.entries_of(lock).next().is_some() {
         } else if !self.lines_on(&channel).contains(&lock) {
             self.expected.remove(&lock);

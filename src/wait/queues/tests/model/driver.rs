@@ -9,6 +9,22 @@ impl Model {
         unwanted.map(|channel| (channel, self.kept_until[channel]))
     }
 
+    /// A waiter has left. With the last one a subscription ends of which no server knows.
+    pub(super) fn forget(&mut self, channel: &str) {
+        if self.wanted.contains(channel) && self.lines_on(channel).is_empty() {
+            let is_in = |all: &[Arc<str>]| all.iter().any(|one| **one == *channel);
+            let sent = self.sent.as_ref().filter(|sent| !sent.dead);
+            let asks = sent.is_some_and(|sent| is_in(&sent.plan.subscribe));
+            let leaves = sent.is_some_and(|sent| is_in(&sent.plan.unsubscribe));
+            let stays = self.subscribed.contains(channel) && !leaves;
+            assert!(!asks && !stays, "a server knows of {channel}");
+            let waits = |entry: &Entry| self.names[entry.lock].channel() == channel;
+            assert!(!self.entries.iter().any(|entry| waits(entry) && entry.parked.is_some()));
+            self.wanted.remove(channel);
+            self.asked_for.remove(channel);
+        }
+    }
+
     pub(super) fn missing(&self) -> BTreeSet<String> {
         let wanted = self.wanted.iter().filter(|channel| self.is_needed(channel));
         wanted.filter(|channel| !self.subscribed.contains(*channel)).cloned().collect()

@@ -16,8 +16,7 @@ use redlatch::{LockClient, LockClientBuilder};
 
 use crate::support::sentinel::MASTER;
 use crate::support::{
-    Cluster, Distance, Listener, Network, Proxy, Replicated, Sentinels, Server, channel,
-    is_of_a_lock, ms, soon,
+    Cluster, Distance, Listener, Network, Proxy, Replicated, Sentinels, Server, channel, ms, soon,
 };
 
 /// Longer than a round trip, within which the order of two calls is not promised.
@@ -279,7 +278,8 @@ impl Drop for Setup {
                 for key in keys {
                     let kind: String = redis.query(redis::cmd("TYPE").arg(&key)).expect("a type");
                     let left: i64 = redis.query(redis::cmd("PTTL").arg(&key)).expect("a TTL");
-                    assert!(!is_of_a_lock(&key, &kind) || left != -1, "{key} has no end");
+                    let is_ours = crate::support::is_of_a_lock(&key, &kind);
+                    assert!(!is_ours || left != -1, "{key} has no end");
                 }
             }
             _ => self.one().assert_clean_under(&self.prefix),

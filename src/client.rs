@@ -205,8 +205,8 @@ impl LockClient {
     /// [prefix](LockClientBuilder::name_prefix); other applications' locks are not among them then.
     ///
     /// A lock that is held all the time comes at least once, with one exception: it may be missed if its slot of a cluster
-    /// moves meanwhile to a server that was looked at before, or that is new in the cluster. It may come twice while the server rearranges its keys or a slot moves.
-    /// One that is acquired or released meanwhile may come. The stream sends nothing before it is
+    /// moves meanwhile to a server that was looked at before, or that is new in the cluster. It may come twice while the
+    /// server rearranges its keys or a slot moves. One that is acquired or released meanwhile may come. The stream sends nothing before it is
     /// polled. It asks for some 200 keys at a time, looks at 100 of them with two requests or three, and has no more in memory:
     /// of a hash that is no lock it reads two names of fields. It asks each server once for the list of its clients. Of a
     /// client that connects later, and of a lock whose slot moves just then, it knows only the owners. In a cluster it first

@@ -16,7 +16,7 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::runtime;
-use tokio::task::JoinError;
+use tokio::task::{JoinError, JoinSet};
 
 #[cfg(not(feature = "test-util"))]
 mod real;
@@ -41,6 +41,20 @@ pub(crate) fn joined<T>(ended: Result<T, JoinError>) -> Option<T> {
         Ok(done) => Some(done),
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         Err(_) => None,
+    }
+}
+
+/// Waits for all of these tasks. Panics as [`joined`].
+pub(crate) async fn join_rest<T: 'static>(tasks: &mut JoinSet<T>) {
+    while let Some(ended) = tasks.join_next().await {
+        joined(ended);
+    }
+}
+
+/// Forgets those of these tasks that have ended. Panics as [`joined`].
+pub(crate) fn join_ended<T: 'static>(tasks: &mut JoinSet<T>) {
+    while let Some(ended) = tasks.try_join_next() {
+        joined(ended);
     }
 }
 

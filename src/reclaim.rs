@@ -21,7 +21,7 @@ use crate::backoff::Backoff;
 use crate::clock;
 use crate::error::ErrorKind;
 use crate::handoff::Handoffs;
-use crate::host::{HashMap, here, joined};
+use crate::host::{HashMap, here, join_ended, join_rest};
 use crate::protocol::{Call, Names};
 use crate::releaser::release_again;
 use crate::transport::{Router, ServerEpoch};
@@ -57,9 +57,7 @@ pub(crate) async fn reclaim_after_failovers(router: &Arc<Router>, handoffs: &Arc
             let at_server = reclaim_at_server(names, places, router.clone(), handoffs.clone());
             reclaims.spawn(here(at_server));
         }
-        while let Some(ended) = reclaims.try_join_next() {
-            joined(ended);
-        }
+        join_ended(&mut reclaims);
         // While slots move, there is one change after the other.
         clock::sleep(BETWEEN_CHANGES).await;
     }
@@ -80,13 +78,9 @@ async fn reclaim_at_server(
             reclaim.await;
             drop(place);
         }));
-        while let Some(ended) = reclaims.try_join_next() {
-            joined(ended);
-        }
+        join_ended(&mut reclaims);
     }
-    while let Some(ended) = reclaims.join_next().await {
-        joined(ended);
-    }
+    join_rest(&mut reclaims).await;
 }
 
 /// Releases the lock for each idle possession of this client that holds it.

@@ -209,6 +209,10 @@ mod tests {
             // One that is released again and again is not forgotten.
             note(0, now);
         }
+        {
+            let state = released.state.lock();
+            assert!(state.newer.len() + state.older.len() <= MAX_NAMES);
+        }
         assert!(knows(0) && knows(many) && knows(many - MAX_NAMES / 4), "the last ones");
         assert!(!knows(1) && !knows(many - MAX_NAMES), "and not more of them");
         // Without a failover, too, none is there for ever.

@@ -9,7 +9,8 @@
 //!    point, enqueues a pending release for the background. Nothing else has to remember to.
 //! 2. An undo goes behind what it undoes, on the same connection, while that connection lives.
 //! 3. The client repeats a pending release until its lease has ended; then Redis has no hold left. It has a writer for
-//!    as long as readers of the same handle keep the lock, and so long the client repeats its release. That of a first hold, of which no answer came, the client repeats for longer while Redis is silent: a server may grant it
+//!    as long as readers of the same handle keep the lock, and so long the client repeats its release. That of a
+//!    first hold, of which no answer came, the client repeats for longer while Redis is silent: a server may grant it
 //!    after a standstill, and the lease begins then.
 //! 4. To enqueue a release needs no runtime, never blocks and cannot panic.
 

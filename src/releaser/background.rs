@@ -56,9 +56,7 @@ pub(super) async fn release_in_background(
             let released = release_once(&mut call, possession, handoffs, now).await;
             released.map(|answered| jobs.extend(answered.jobs(possession)))
         } else {
-            // Whatever the reply says, it comes behind the commands.
-            let inspected = call.inspect(&possession.names, &possession.id()).await.map(drop);
-            inspected.or_else(|error| if error.is_reply() { Ok(()) } else { Err(error) })
+            answers_behind(&mut call, possession).await
         };
         let Err(error) = answer else {
             release.unanswered = false;
@@ -76,6 +74,12 @@ pub(super) async fn release_in_background(
             permit = Some(possession.permit().await);
         }
     }
+}
+
+/// Waits for an answer that comes behind commands of which none came: whatever it says.
+async fn answers_behind(call: &mut Call<'_>, possession: &Possession) -> Result<(), Error> {
+    let inspected = call.inspect(&possession.names, &possession.id()).await.map(drop);
+    inspected.or_else(|error| if error.is_reply() { Ok(()) } else { Err(error) })
 }
 
 /// Whether Redis may still have that writer though its own lease has ended: it has it for as long as the readers of the same

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::backoff::Backoff;
 use crate::clock;
 use crate::config::{Config, QUEUE_TERM};
-use crate::host::{here, joined};
+use crate::host::{here, join_rest};
 use crate::possession::Possession;
 use crate::protocol::{
     Call, Grant, Names, OldestForeignWaiter, QueueEntry, Refreshed, ServerClock, TurnMessage,
@@ -238,9 +238,7 @@ impl Waiters {
                 let refresh = async move { waiters.refresh(&router, &locks, answer_timeout).await };
                 refreshes.spawn(here(refresh));
             }
-            while let Some(ended) = refreshes.join_next().await {
-                joined(ended);
-            }
+            join_rest(&mut refreshes).await;
         }
     }
 

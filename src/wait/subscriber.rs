@@ -9,7 +9,7 @@ use tokio_stream::{StreamExt, wrappers::UnboundedReceiverStream};
 
 use crate::clock;
 use crate::error::{Error, ErrorKind};
-use crate::host::{here, joined};
+use crate::host::{here, join_rest};
 use crate::protocol::Grant;
 use crate::transport::{Connection, Node, Push, Router, Subscribed, unconfirmed};
 
@@ -56,9 +56,7 @@ impl Waiters {
                 }
             };
             let ended = async {
-                while let Some(ended) = all.join_next().await {
-                    joined(ended);
-                }
+                join_rest(&mut all).await;
                 std::future::pending().await
             };
             tokio::select! {

@@ -355,7 +355,7 @@ fn a_hash_that_is_no_lock_is_refused_and_stays() {
     assert_eq!(queue.ask::<u32>(&["DBSIZE"]), 1);
 }
 
-/// The right was withdrawn while the lock was held: it is free all the same, and the caller is not told otherwise.
+/// An operator has withdrawn the right while the lock was held: it is free all the same, and the script says so.
 #[test]
 fn a_release_is_published_though_the_user_may_not_look_at_the_queue() {
     let mut queue = Queue::new();

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::backoff::Backoff;
 use crate::clock;
-use crate::host::{here, joined};
+use crate::host::{here, join_ended};
 use crate::transport::node::RetiredServer;
 use crate::transport::{Router, address};
 
@@ -70,9 +70,7 @@ impl Router {
                     clock::sleep(backoff.next()).await;
                 }
             }));
-            while let Some(ended) = closers.try_join_next() {
-                joined(ended);
-            }
+            join_ended(&mut closers);
         }
     }
 }

@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 use crate::backoff::{Backoff, LONGEST_PAUSE};
 use crate::clock;
 use crate::error::Error;
-use crate::host::{Driven, here, joined};
+use crate::host::{Driven, here, join_rest};
 use crate::signal;
 use crate::transport::connection::dial::Dialer;
 use crate::transport::connection::pace::Pace;
@@ -192,9 +192,7 @@ impl Sentinels {
                 }
             }));
         }
-        while let Some(ended) = all.join_next().await {
-            joined(ended);
-        }
+        join_rest(&mut all).await;
     }
 
     /// Connects to one Sentinel, and listens to it until it cannot be reached.

@@ -30,10 +30,11 @@ use connection::serve;
 pub(crate) enum Fault {
     /// The connection breaks before the server sees the command.
     ResetBeforeSend,
-    /// The server carries the command out; its answer is lost, and the connection breaks.
+    /// The server carries the command out; its answer is lost, and the connection breaks. The answers to what came
+    /// before are not.
     DropReplyAndReset,
-    /// The server carries the command out, and what follows; no answer comes on this connection
-    /// any more. It stays open.
+    /// The server carries the command out, and what follows. The answers to what came before are the last that come on
+    /// this connection. It stays open.
     Mute,
     /// The command, and whatever follows in either direction, vanishes. The connection stays open.
     BlackHole,

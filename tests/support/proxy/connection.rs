@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::Notify;
 
 use super::resp::{Frame, command, frame};
 use super::{Epoch, Fault, Shared};
@@ -32,6 +33,8 @@ struct Answers<'a> {
     client_gone: AtomicBool,
     /// The commands that the server has not answered yet, in their order.
     pending: Mutex<VecDeque<Pending<'a>>>,
+    /// The server has answered one.
+    answered: Notify,
 }
 
 struct Pending<'a> {
@@ -83,9 +86,17 @@ impl<'a> Answers<'a> {
             Frame::Push => false,
         });
         let answered = if fits { pending.pop_front() } else { None };
+        self.answered.notify_one();
         let held = answered.and_then(|answered| answered.held);
         if let Some(held) = held.filter(|_| frame != Frame::Error) {
             held.executed(self.client_gone.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Waits until the server has answered each command that it has.
+    async fn all(&self) {
+        while !self.pending().is_empty() {
+            self.answered.notified().await;
         }
     }
 
@@ -118,6 +129,10 @@ pub(super) async fn serve(mut client: TcpStream, number: u64, epoch: Epoch, shar
         () = shared.until(|switches| switches.epoch.cut != epoch.cut) => None,
     };
     let Some(mut server) = connected else { return };
+    // As the ends set it: otherwise a command may wait for 40 ms until the one before is acknowledged.
+    if client.set_nodelay(true).and(server.set_nodelay(true)).is_err() {
+        return;
+    }
     let (mut from_client, mut to_client) = client.split();
     let (mut from_server, mut to_server) = server.split();
     let answers = Answers::default();
@@ -179,6 +194,10 @@ async fn requests<'a>(
                 held = new_held();
                 let end = shared.until(|switches| switches.let_go != let_go);
                 hold_back(from, &mut rest, end, answers).await;
+            }
+            if let Some(Fault::DropReplyAndReset | Fault::Mute) = fault {
+                // It befalls the answer to this command, and not one to a command before.
+                answers.all().await;
             }
             match fault {
                 Some(Fault::ResetBeforeSend) => {

@@ -43,8 +43,11 @@ async fn a_hand_off_is_a_release_an_acquisition_and_two_holds() {
         let client = connect(server).await;
         let (first, second) = (client.lock("span"), client.lock("span"));
         let guard = hold(&first).await;
+        let asked = server.calls("evalsha");
         let waiting = tokio::spawn(async move { (hold(&second).await, second) });
-        wait_until("it parks", SOON, || server.subscribers("span") == 1).await;
+        // It takes no hand-off before it has asked once more.
+        let rests = || server.subscribers("span") == 1 && server.calls("evalsha") >= asked + 2;
+        wait_until("it parks", SOON, rests).await;
         tokio::time::sleep(ms(40)).await;
         let owner = guard.owner().to_owned();
         assert!(spans("hold", &owner).is_empty(), "it lasts");

@@ -2,7 +2,6 @@
 //! one of it, the server denies just that, and what then goes wrong is written here.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
 
 use futures::StreamExt;
 use redlatch::FencedReadWriteLock;
@@ -127,7 +126,8 @@ async fn is_refused(client: &LockClient, server: &Server) -> Deed {
 /// Waits until a waiter is parked, which came after so many requests: subscribed, or denied that after a request of its
 /// own, and at rest since. One that may not wait at all has ended.
 async fn until_parked<T>(server: &Server, name: &str, before: u64, waiter: &JoinHandle<T>) {
-    let quiet = ms(100);
+    // The runtime runs between two looks, whatever else keeps this thread.
+    const QUIET: u32 = 60;
     let may_not_subscribe = || {
         // A lock's channel, or that of a read-write lock.
         let channels = ["redisson_lock__channel:", "redisson_rwlock:"];
@@ -136,14 +136,15 @@ async fn until_parked<T>(server: &Server, name: &str, before: u64, waiter: &Join
         };
         denied(server).iter().any(is_it)
     };
-    let (mut asked, mut since) = (before, Instant::now());
+    let (mut asked, mut quiet) = (before, 0);
     wait_until("a waiter that is parked", SOON, || {
         let channels: Vec<String> = server.ask(&["PUBSUB", "CHANNELS", &format!("*{{{name}}}*")]);
         let last = std::mem::replace(&mut asked, server.calls("evalsha"));
+        quiet += 1;
         if last != asked || channels.is_empty() && !(asked > before && may_not_subscribe()) {
-            since = Instant::now();
+            quiet = 0;
         }
-        waiter.is_finished() || since.elapsed() >= quiet
+        waiter.is_finished() || quiet >= QUIET
     })
     .await;
 }

@@ -53,10 +53,12 @@ fn owners(server: &Server, name: &str) -> Vec<String> {
     server.holds(name).into_keys().collect()
 }
 
-/// The waiter is parked: subscribed, refused once more, and at rest.
+/// The first waiter of this server is parked: subscribed, refused once more, and at rest.
 fn until_parked(server: &Server, name: &str, round_trip: Duration) {
-    block_until("it is parked", SOON, || server.subscribers(name) == 1);
-    thread::sleep(2 * round_trip + ms(100));
+    block_until("it is subscribed", SOON, || server.subscribers(name) == 1);
+    block_until("it has asked once more", SOON, || server.calls("evalsha") >= 3);
+    // The answer comes.
+    thread::sleep(round_trip + ms(100));
 }
 
 /// The old holder gives the lock back in a worker, to a waiter that blocks its worker as soon as it
@@ -64,7 +66,8 @@ fn until_parked(server: &Server, name: &str, round_trip: Duration) {
 ///
 /// An `unlock` hands it on with a default lease, which has to be renewed; a drop with a longer one, of
 /// which Redis has to hear.
-fn the_new_holder_blocks(server: &Server, round_trip: Duration, blocked: usize, unlocks: bool) {
+fn the_new_holder_blocks(round_trip: Duration, blocked: usize, unlocks: bool) {
+    let server = &Server::start();
     let name = format!("blocks:{blocked}:{unlocks}");
     let network = Network::new(server, Distance::round_trip(round_trip));
     let runtime = workers();
@@ -134,12 +137,10 @@ fn the_new_holder_blocks(server: &Server, round_trip: Duration, blocked: usize, 
 }
 
 fn new_holders_block(round_trip: Duration) {
-    let server = Server::start();
     thread::scope(|scope| {
         for blocked in 1..=WORKERS {
             for unlocks in [true, false] {
-                let server = &server;
-                scope.spawn(move || the_new_holder_blocks(server, round_trip, blocked, unlocks));
+                scope.spawn(move || the_new_holder_blocks(round_trip, blocked, unlocks));
             }
         }
     });
@@ -159,7 +160,8 @@ fn w10_a_hand_off_to_a_holder_that_blocks_its_worker_is_told_at_100_ms() {
 
 /// All workers are blocked while the waiter that was handed the lock waits for one. The old holder
 /// blocks one of them itself, behind the drop of its guard, or is `elsewhere`.
-fn the_waiter_cannot_run(server: &Server, round_trip: Duration, elsewhere: bool) {
+fn the_waiter_cannot_run(round_trip: Duration, elsewhere: bool) {
+    let server = &Server::start();
     let name = format!("cannot run:{}:{elsewhere}", round_trip.as_millis());
     let network = Network::new(server, Distance::round_trip(round_trip));
     let runtime = workers();
@@ -176,6 +178,7 @@ fn the_waiter_cannot_run(server: &Server, round_trip: Duration, elsewhere: bool)
         (lost, guard.unlock().await)
     });
     until_parked(server, &name, round_trip);
+    let (end, ended) = mpsc::channel::<()>();
     let begun = Instant::now();
     // For a little longer than the old holder: nobody can take the waiter over.
     let others = block(&runtime, if elsewhere { WORKERS } else { WORKERS - 1 });
@@ -187,13 +190,13 @@ fn the_waiter_cannot_run(server: &Server, round_trip: Duration, elsewhere: bool)
         runtime.spawn(async move {
             drop(guard);
             dropped.send(()).expect("the test waits");
-            thread::sleep(BLOCKED);
+            let _ = ended.recv();
         });
         drops.recv_timeout(SOON).expect("a drop");
     }
     thread::sleep(BLOCKED.saturating_sub(begun.elapsed()));
     assert!(had.try_recv().is_err(), "the waiter could run");
-    drop(others);
+    drop((others, end));
     let (lost, unlocked) = runtime.block_on(soon("the waiter", next)).expect("no panic");
     assert!(!lost, "{round_trip:?}, {elsewhere}: it got a lock that was lost");
     unlocked.expect("the new holder unlocks");
@@ -205,12 +208,10 @@ fn the_waiter_cannot_run(server: &Server, round_trip: Duration, elsewhere: bool)
 #[test]
 fn w10_a_waiter_that_cannot_run_gets_a_lock_that_is_held_when_it_can() {
     let _quiet = machine::quiet();
-    let server = Server::start();
     thread::scope(|scope| {
         for round_trip in [Duration::ZERO, ms(2), ms(100)] {
             for elsewhere in [false, true] {
-                let server = &server;
-                scope.spawn(move || the_waiter_cannot_run(server, round_trip, elsewhere));
+                scope.spawn(move || the_waiter_cannot_run(round_trip, elsewhere));
             }
         }
     });

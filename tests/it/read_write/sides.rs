@@ -122,6 +122,10 @@ async fn a_writer_becomes_a_reader_and_those_that_wait_to_read_come_in() {
         waits.push(waiter(&server, client.read_write_lock("config"), reader).await);
     }
     let behind = waiter(&server, other.read_write_lock("config"), writer).await;
+    // Its client had an entry before, for a reader.
+    let behinds = other.read_write_lock("config").owner().rsplit_once(':').unwrap().0.to_owned();
+    let field = ["HEXISTS", "redlatch_rw_waiting:{config}", &format!("writer:{behinds}")];
+    wait_until("the place of the writer", SOON, || server.ask::<bool>(&field)).await;
     let last = waiter(&server, client.read_write_lock("config"), reader).await;
     let reading = soon("the change", writing.downgrade()).await.unwrap();
     let guards = soon("those before the writer", join_all(waits)).await;

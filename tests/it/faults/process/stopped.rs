@@ -13,6 +13,7 @@ const LOOKS: [&str; 5] = ["is_lost", "remaining", "lost", "value", "parked"];
 
 pub(super) fn child(look: &str, lease: &str, name: &str, url: &str) {
     runtime().block_on(async {
+        child::hear();
         let guard = hold_for(url, name, lease, LEASE).await;
         if lease == "renewed" {
             renewed(&guard).await;
@@ -66,6 +67,7 @@ async fn it_knows_that_it_is_lost(lease: &str) {
         (look, start_child(&format!("stopped {look} {lease} {look} {}", server.url())))
     });
     for (look, child) in &mut children {
+        child.say("take it");
         child.hear_that("held");
         child.stop();
         assert!(server.exists(look), "{look}: stopped too late");

@@ -122,9 +122,11 @@ async fn w29_clients_that_listen_in_two_ways_go_by_the_lease_and_those_of_one_wa
     for (holder, waits, kind) in [(&sharded, &plain, "NUMSUB"), (&plain, &sharded, "SHARDNUMSUB")] {
         let name = cluster.name_at(1, &format!("two ways:{kind}"));
         let guard = holder.lock(&name).lock_with_lease(LEASE).await.unwrap();
+        let asked = cluster.calls("evalsha");
         let waiter = waiting(waits, &name);
         wait_until("a subscription", SOON, || subscribed(&name, kind) == 1).await;
-        // The second refusal is on its way.
+        wait_until("the second request", SOON, || cluster.calls("evalsha") >= asked + 2).await;
+        // Its refusal is on its way.
         tokio::time::sleep(ms(100)).await;
         let begun = std::time::Instant::now();
         let left = ms(cluster.pttl(&name) as u64);

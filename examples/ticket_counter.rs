@@ -62,6 +62,7 @@ async fn run(url: &str, name: &str) -> Result<()> {
     }
     for customer in 1..=CUSTOMERS {
         counters.tell(customer % COUNTERS, &customer.to_string()).await?;
+        counters.next_line().await.ok_or("the counters have gone")?;
         sleep(APART).await;
     }
     counters.kill(0).await?;
@@ -111,6 +112,7 @@ async fn draw(
     drawn: &str,
     customer: &str,
 ) -> Result<()> {
+    say(&format!("{customer} waits"))?;
     let guard = lock.lock().await?;
     let ticket: u64 = guard.run_until_lost(redis.incr(drawn, 1)).await??;
     say(&format!("{customer} {ticket}"))?;

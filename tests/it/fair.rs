@@ -73,16 +73,23 @@ async fn waiter_then<T: Send + 'static>(
     let name = lock.name().to_owned();
     let client = client_of(&lock);
     let task = tokio::spawn(async move { then(lock.lock().await.expect("a turn")) });
-    wait_until("an entry in the queue", SOON, || queue(server, &name).contains(&client)).await;
+    let listens = || mode(server, &name, &client).is_some_and(|mode| mode != "arriving");
+    wait_until("an entry in the queue", SOON, || {
+        queue(server, &name).contains(&client) && listens()
+    })
+    .await;
     apart().await;
     task
 }
 
+/// What that client can do when its turn comes, as far as Redis knows: nothing yet, if it is `arriving`.
+fn mode(server: &Server, name: &str, client: &str) -> Option<String> {
+    server.ask(&["HGET", &queue_keys(name)[1], &format!("mode:{client}")])
+}
+
 /// Whether that client has an entry, and Redis can grant the lock to it.
 fn takes_grants(server: &Server, name: &str, client: &str) -> bool {
-    let field = format!("mode:{client}");
-    let mode: Option<String> = server.ask(&["HGET", &queue_keys(name)[1], &field]);
-    mode.as_deref() == Some("grant")
+    mode(server, name, client).as_deref() == Some("grant")
 }
 
 /// Polls a call until it is parked, and Redis can grant the lock to its client.
@@ -172,7 +179,7 @@ pub(crate) async fn waiters_of_three_clients_are_served_in_the_order_in_which_th
         // have run so far as to stand in the wait queue.
         let expected = 3.min(number as u64 + 1);
         wait_until("an entry in the queue", SOON, || entries(&setup, "order") == expected).await;
-        apart().await;
+        far_apart().await;
     }
     release(holder).await;
     for task in tasks {

@@ -11,6 +11,6 @@ pub(crate) use redlatch::{
 };
 pub(crate) use tokio::task::JoinHandle;
 
-pub(crate) use crate::setup::{Setup, apart};
+pub(crate) use crate::setup::{Setup, apart, far_apart};
 pub(crate) use crate::support::machine::passed;
 pub(crate) use crate::support::*;

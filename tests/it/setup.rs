@@ -24,6 +24,13 @@ pub(crate) async fn apart() {
     tokio::time::sleep(ms(30)).await;
 }
 
+/// The same for fair waiters one of which has no entry of its own when the other comes: it stands behind another one
+/// of its client. A later request tells Redis of it, and how old it is: by the time that this request takes to be
+/// executed, on a machine that is busy, it is younger in the queue.
+pub(crate) async fn far_apart() {
+    tokio::time::sleep(ms(200)).await;
+}
+
 pub(crate) struct Setup {
     place: Place,
     prefix: String,

@@ -41,7 +41,7 @@ async fn fair_and_fenced_fair_waiters_stand_in_one_queue() {
                 open(guard).await;
             }
         }));
-        apart().await;
+        far_apart().await;
     }
     release(holder).await;
     for task in tasks {

@@ -42,6 +42,7 @@ async fn order_of(server: &Server, clients: [&LockClient; 2], waiters: &[usize])
             drop(guard);
         };
         tasks.push(waiter_then(server, clients[*client].fair_lock("turns"), then).await);
+        far_apart().await;
     }
     release(guard).await;
     for task in tasks {

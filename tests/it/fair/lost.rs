@@ -15,6 +15,8 @@ async fn the_order_outlives_the_queue_and_all_data() {
             let lock = clients[number].fair_lock("order");
             expected.push(client_of(&lock));
             waiters.push(waiter(&server, lock).await);
+            // They tell how old they are once more.
+            far_apart().await;
         }
         assert_eq!(queue(&server, "order"), expected);
         let keys = queue_keys("order");
@@ -51,7 +53,7 @@ async fn a_release_brings_the_entry_of_a_call_whose_first_request_is_on_its_way(
         proxy.plan("EVALSHA", 1, Fault::HoldBack);
         let first = call(far.fair_lock("way"));
         wait_until("its request", SOON, || proxy.held() == 1).await;
-        apart().await;
+        far_apart().await;
         let second = waiter(&server, other.fair_lock("way")).await;
         if stays {
             guard.hold_at_least(ms(300));
@@ -105,7 +107,7 @@ async fn a_hand_off_that_is_sent_again_says_how_old_the_next_waiter_is_by_then()
     drop(guard);
     let guard = soon("the second", second).await.unwrap();
     wait_until("a hand-off on its way", SOON, || proxy.faults() == 1).await;
-    apart().await;
+    far_apart().await;
     let younger = waiter(&server, other.fair_lock("again")).await;
     tokio::time::sleep(ms(200)).await;
     assert!(proxy.cut_all() > 0);
@@ -130,7 +132,7 @@ async fn an_entry_whose_request_was_lost_is_as_old_as_its_call() {
         proxy.plan("EVALSHA", 1, fault);
         let first = call(far.fair_lock("old"));
         wait_until("its request", SOON, || proxy.faults() == 1).await;
-        apart().await;
+        far_apart().await;
         let second = waiter(&server, other.fair_lock("old")).await;
         let sent = proxy.sent("EVALSHA");
         let clients = [far, other].map(|client| client_of(&client.fair_lock("old")));

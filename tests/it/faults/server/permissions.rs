@@ -30,10 +30,10 @@ async fn by_time(rights: &str, subscribes: bool) {
     let server = Server::start();
     let mute = connect_as_narrow(&server, &[rights], ms(1_800)).await;
     let listener = Listener::new(&server, &channel("mute"));
-    let lock = mute.lock("mute");
-    let first = lock.owner().to_owned();
-    let guard = lock.lock_with_lease(ms(2_500)).await.unwrap();
-    let next = mute.lock("mute");
+    let guard = mute.lock("mute").lock_with_lease(ms(2_500)).await.unwrap();
+    let first = guard.owner().to_owned();
+    // Another client: to one of its own it would hand the lock off.
+    let next = client_with(narrow_url(&server), ms(1_800)).await.lock("mute");
     let waiter = tokio::spawn(async move { next.lock().await.expect("the lock") });
     if subscribes {
         // Beside the listener.

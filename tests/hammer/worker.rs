@@ -322,7 +322,8 @@ impl Worker {
             }
             19..=20 => handle.hold_count(&self.shared.log, self.next_call()).await,
             21 if short => {
-                let blocking = self.shared.platform.block(ms(self.rng.u64(10..50)));
+                // Two of a runtime, one after the other, keep a third from hearing of a loss, which may be `late`.
+                let blocking = self.shared.platform.block(ms(self.rng.u64(5..20)));
                 held[at].run_blocking(blocking).await;
             }
             _ => {}

@@ -158,6 +158,13 @@ impl Scene {
         read.map(|_| answer).unwrap_or_default()
     }
 
+    /// Returns when it shows in the metrics that a call has waited for longer than a healthy one does.
+    fn has_waited(&self) {
+        block_until("a wait that is long enough", LONG, || {
+            self.query("max(redlatch_oldest_wait_seconds) > 2").contains("\"value\"")
+        });
+    }
+
     /// The alerts that fire now.
     fn firing(&self) -> BTreeSet<String> {
         let answer = self.query("ALERTS{alertstate=\"firing\"}");
@@ -212,6 +219,9 @@ fn with_shorter_times() -> String {
 fn a_holder_that_is_killed_is_told_from_the_others() {
     let Some(mut scene) = Scene::start(&["works", "waits", "waits"]) else { return };
     assert_eq!(scene.firing(), BTreeSet::new());
+    // All of its lease is left, in which the alert has to see that the others wait for too long.
+    scene.has_waited();
+    block_until("a renewal", LONG, || ms(scene.server.pttl("order") as u64) > LEASE * 9 / 10);
     scene.services[0].kill();
     scene.fire(&["RedlatchHolderGone"]);
 }
@@ -220,9 +230,7 @@ fn a_holder_that_is_killed_is_told_from_the_others() {
 #[test]
 fn a_crowd_that_has_its_turns_fires_nothing() {
     let Some(scene) = Scene::start(&["crowd", "crowd", "crowd"]) else { return };
-    block_until("a wait that is long enough", LONG, || {
-        scene.query("max(redlatch_oldest_wait_seconds) > 2").contains("\"value\"")
-    });
+    scene.has_waited();
     let (until, mut fired) = (Instant::now() + 2 * LEASE, BTreeSet::new());
     while Instant::now() < until {
         fired.extend(scene.firing());

@@ -1,5 +1,7 @@
 //! The scripts of the fair lock on a real server, one call at a time.
 
+use std::collections::VecDeque;
+
 use redis::{Connection, ConnectionLike, FromRedisValue};
 
 use super::server::Server;
@@ -88,9 +90,16 @@ fn since(client: &str, seconds: u64) -> Entry<'_> {
     Entry { client, age: Some(seconds), ticket: 1, mode: "grant", tokens: 0 }
 }
 
+/// A connection that is subscribed to a channel, and what it has heard and the test has not looked at.
+struct Listening {
+    connection: Connection,
+    channel: String,
+    heard: VecDeque<String>,
+}
+
 struct Queue {
     redis: Connection,
-    listening: Vec<redis::Connection>,
+    listening: Vec<Listening>,
     /// Whether the server counts subscribers.
     counts: bool,
     /// Whether requests have the key of the fencing token.
@@ -115,18 +124,27 @@ impl Queue {
         subscribe.arg(format!("{CHANNEL}:{client}"));
         connection.send_packed_command(&subscribe.get_packed_command()).unwrap();
         connection.recv_response().unwrap();
-        self.listening.push(connection);
+        let channel = format!("{CHANNEL}:{client}");
+        self.listening.push(Listening { connection, channel, heard: VecDeque::new() });
         self.listening.len() - 1
     }
 
-    /// The next message on that connection, which is there by now.
+    /// The next message on that connection that was published by now.
     fn hears(&mut self, at: usize) -> Option<String> {
-        let connection = &mut self.listening[at];
-        connection.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        let message = connection.recv_response().ok()?;
-        let (_, _, payload): (String, String, String) =
-            FromRedisValue::from_redis_value(message).ok()?;
-        Some(payload)
+        const LAST: &str = "the last one";
+        let Listening { connection, channel, heard } = &mut self.listening[at];
+        // Redis keeps the order of a channel.
+        let _: Value =
+            redis::cmd("PUBLISH").arg(&*channel).arg(LAST).query(&mut self.redis).unwrap();
+        loop {
+            let message = connection.recv_response().expect("a message");
+            let (_, _, payload): (String, String, String) =
+                FromRedisValue::from_redis_value(message).expect("a message");
+            if payload == LAST {
+                return heard.pop_front();
+            }
+            heard.push_back(payload);
+        }
     }
 
     fn ask<T: FromRedisValue>(&mut self, command: &[&str]) -> T {

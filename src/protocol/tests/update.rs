@@ -114,9 +114,13 @@ fn updated(lease: u64, subscribers: usize, ours: u8) -> (Value, bool) {
     let mut cmd = evalsha(&SCRIPTS.update, &[KEY]);
     cmd.arg("us:1").arg(1).arg(lease).arg(0).arg(CHANNEL).arg("NUMSUB").arg("PUBLISH").arg(ours);
     let reply = redis.req_command(&cmd).expect("an answer");
+    // Redis keeps the order of a channel: if this is the first message, nothing was published before.
+    redis::cmd("PUBLISH").arg(CHANNEL).arg("the last one").exec(&mut redis).unwrap();
     let hears = listening.first_mut().is_some_and(|connection| {
-        connection.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        connection.recv_response().is_ok()
+        let message = connection.recv_response().expect("a message");
+        let (_, _, payload): (String, String, String) =
+            redis::FromRedisValue::from_redis_value(message).expect("a message");
+        payload != "the last one"
     });
     (reply, hears)
 }

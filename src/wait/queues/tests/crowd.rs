@@ -26,7 +26,8 @@ fn waits_beside(parked: usize) -> Duration {
 
 #[test]
 fn to_wait_for_a_lock_takes_no_longer_beside_many_others_that_are_waited_for() {
-    let least = |parked| (0..3).map(|_| waits_beside(parked)).min().expect("three times");
+    // The machine may keep this thread waiting in any of them.
+    let least = |parked| (0..10).map(|_| waits_beside(parked)).min().expect("ten times");
     let (few, many) = (least(10), least(20_000));
     assert!(many < 20 * few, "{few:?} beside few, {many:?} beside many");
 }

@@ -9,12 +9,14 @@ mod batch;
 mod commands;
 mod fair;
 mod headers;
+mod listening;
 mod read_write;
 mod server;
 mod texts;
 mod update;
 
 use crate::tests::naive::{Held, Naive};
+use listening::Listening;
 use server::Server;
 
 #[test]

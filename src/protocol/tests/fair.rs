@@ -1,7 +1,5 @@
 //! The scripts of the fair lock on a real server, one call at a time.
 
-use std::collections::VecDeque;
-
 use redis::{Connection, ConnectionLike, FromRedisValue};
 
 use super::server::Server;
@@ -90,13 +88,6 @@ fn since(client: &str, seconds: u64) -> Entry<'_> {
     Entry { client, age: Some(seconds), ticket: 1, mode: "grant", tokens: 0 }
 }
 
-/// A connection that is subscribed to a channel, and what it has heard and the test has not looked at.
-struct Listening {
-    connection: Connection,
-    channel: String,
-    heard: VecDeque<String>,
-}
-
 struct Queue {
     redis: Connection,
     listening: Vec<Listening>,
@@ -119,32 +110,14 @@ impl Queue {
 
     /// A connection that is subscribed to the channel of a client.
     fn listens(&mut self, client: &str) -> usize {
-        let mut connection = self.server.connect();
-        let mut subscribe = redis::cmd("SUBSCRIBE");
-        subscribe.arg(format!("{CHANNEL}:{client}"));
-        connection.send_packed_command(&subscribe.get_packed_command()).unwrap();
-        connection.recv_response().unwrap();
         let channel = format!("{CHANNEL}:{client}");
-        self.listening.push(Listening { connection, channel, heard: VecDeque::new() });
+        self.listening.push(Listening::new(self.server.connect(), &channel));
         self.listening.len() - 1
     }
 
     /// The next message on that connection that was published by now.
     fn hears(&mut self, at: usize) -> Option<String> {
-        const LAST: &str = "the last one";
-        let Listening { connection, channel, heard } = &mut self.listening[at];
-        // Redis keeps the order of a channel.
-        let _: Value =
-            redis::cmd("PUBLISH").arg(&*channel).arg(LAST).query(&mut self.redis).unwrap();
-        loop {
-            let message = connection.recv_response().expect("a message");
-            let (_, _, payload): (String, String, String) =
-                FromRedisValue::from_redis_value(message).expect("a message");
-            if payload == LAST {
-                return heard.pop_front();
-            }
-            heard.push_back(payload);
-        }
+        self.listening[at].hears(&mut self.redis)
     }
 
     fn ask<T: FromRedisValue>(&mut self, command: &[&str]) -> T {

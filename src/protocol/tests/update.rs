@@ -105,23 +105,12 @@ fn updated(lease: u64, subscribers: usize, ours: u8) -> (Value, bool) {
     let mut redis = server.connect();
     SCRIPTS.update.load(&mut redis).unwrap();
     redis::pipe().hset(KEY, "us:1", 1).pexpire(KEY, 2 * LONG as i64).exec(&mut redis).unwrap();
-    let mut listening: Vec<_> = (0..subscribers).map(|_| server.connect()).collect();
-    for connection in &mut listening {
-        let subscribe = redis::cmd("SUBSCRIBE").arg(CHANNEL).get_packed_command();
-        connection.send_packed_command(&subscribe).unwrap();
-        connection.recv_response().unwrap();
-    }
+    let listening = (0..subscribers).map(|_| Listening::new(server.connect(), CHANNEL));
+    let mut listening: Vec<_> = listening.collect();
     let mut cmd = evalsha(&SCRIPTS.update, &[KEY]);
     cmd.arg("us:1").arg(1).arg(lease).arg(0).arg(CHANNEL).arg("NUMSUB").arg("PUBLISH").arg(ours);
     let reply = redis.req_command(&cmd).expect("an answer");
-    // Redis keeps the order of a channel: if this is the first message, nothing was published before.
-    redis::cmd("PUBLISH").arg(CHANNEL).arg("the last one").exec(&mut redis).unwrap();
-    let hears = listening.first_mut().is_some_and(|connection| {
-        let message = connection.recv_response().expect("a message");
-        let (_, _, payload): (String, String, String) =
-            redis::FromRedisValue::from_redis_value(message).expect("a message");
-        payload != "the last one"
-    });
+    let hears = listening.first_mut().is_some_and(|first| first.hears(&mut redis).is_some());
     (reply, hears)
 }
 

@@ -86,13 +86,8 @@ mod tests {
             for round_trip in [Duration::ZERO, Duration::from_millis(350)] {
                 let silent = on_a_silent_server(silence(round_trip), round_trip).await;
                 assert_eq!(silent, Some(ErrorKind::Unavailable));
-                // An answer may still be on its way, unless this thread was kept waiting meanwhile.
-                let (mut begun, mut answer) = (clock::now(), Some(ErrorKind::Unavailable));
-                while answer.is_some() {
-                    answer = on_a_silent_server(silence(round_trip) / 10, round_trip).await;
-                    let took = clock::now() - std::mem::replace(&mut begun, clock::now());
-                    assert!(answer.is_none() || took >= silence(round_trip), "{took:?}");
-                }
+                // An answer may still be on its way.
+                assert_eq!(on_a_silent_server(silence(round_trip) / 10, round_trip).await, None);
             }
         }
     }

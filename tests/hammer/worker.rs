@@ -322,7 +322,10 @@ impl Worker {
             }
             19..=20 => handle.hold_count(&self.shared.log, self.next_call()).await,
             21 if short => {
-                // Two of a runtime, one after the other, keep a third from hearing of a loss, which may be `late`.
+                // Beyond the deadline of some. Two of a runtime, one after the other, keep a third from hearing of its
+                // loss for no longer than that may be `late`.
+                let before = ms(self.rng.u64(20..35));
+                self.idle(&mut held[at], before).await;
                 let blocking = self.shared.platform.block(ms(self.rng.u64(5..20)));
                 held[at].run_blocking(blocking).await;
             }

@@ -205,8 +205,8 @@ async fn a_shared_call_that_is_not_answered_fails_each_request_in_time_and_is_un
     assert!(answers[2].is_err(), "the first of the shared call");
     // When that one has had its time, the connection is silent: those that came later may be answered over the next
     // one, in theirs.
-    let in_time = answers.iter().zip(&took).filter(|(one, took)| one.is_ok() && **took < LIMIT);
-    assert_eq!(in_time.count(), 2, "{took:?}");
+    let mut others = answers.iter().zip(&took).skip(2);
+    assert!(others.all(|(one, took)| one.is_err() || *took >= LIMIT), "{took:?}");
     let (guards, errors): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
     for error in errors.into_iter().map(Result::unwrap_err) {
         assert_eq!((error.kind(), error.outcome()), (ErrorKind::Unavailable, Outcome::Unknown));

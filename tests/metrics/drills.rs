@@ -221,7 +221,9 @@ fn a_holder_that_is_killed_is_told_from_the_others() {
     assert_eq!(scene.firing(), BTreeSet::new());
     // All of its lease is left, in which the alert has to see that the others wait for too long.
     scene.has_waited();
-    block_until("a renewal", LONG, || ms(scene.server.pttl("order") as u64) > LEASE * 9 / 10);
+    let renewed = LEASE.as_millis() as i64 * 9 / 10;
+    block_until("a renewal", LONG, || scene.server.pttl("order") > renewed);
+    assert_eq!(scene.firing(), BTreeSet::new());
     scene.services[0].kill();
     scene.fire(&["RedlatchHolderGone"]);
 }

@@ -1,8 +1,8 @@
 //! Stands between a client and its server, counts what passes, and fails on demand.
 //!
 //! It runs on a thread of its own, so that a test which blocks its runtime does not stop it.
-//! Every fault counts itself when it takes effect ([`Proxy::faults`]): a fault that did not
-//! happen proves nothing.
+//! Every fault counts itself when it befalls a command ([`Proxy::faults`]): a fault that did not
+//! happen proves nothing. One that takes an answer away waits for the answers to what came before.
 //!
 //! A command that is held back goes on to the server even if the client closes its side of the
 //! connection meanwhile: that is a late request. [`Proxy::held`] counts the commands that were held
@@ -216,7 +216,7 @@ impl Proxy {
         before - log.planned.len()
     }
 
-    /// How many planned faults have taken effect, and commands been held back.
+    /// How many planned faults have befallen a command, and commands been held back.
     pub(crate) fn faults(&self) -> u64 {
         self.shared.log().faults
     }

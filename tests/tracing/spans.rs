@@ -45,7 +45,7 @@ async fn a_hand_off_is_a_release_an_acquisition_and_two_holds() {
         let guard = hold(&first).await;
         let asked = server.calls("evalsha");
         let waiting = tokio::spawn(async move { (hold(&second).await, second) });
-        // It takes no hand-off before it has asked once more.
+        // It asks once more, and takes no hand-off until it has the answer.
         let rests = || server.subscribers("span") == 1 && server.calls("evalsha") >= asked + 2;
         wait_until("it parks", SOON, rests).await;
         tokio::time::sleep(ms(40)).await;

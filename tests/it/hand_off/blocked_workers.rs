@@ -58,7 +58,7 @@ fn until_parked(server: &Server, name: &str, round_trip: Duration) {
     block_until("it is subscribed", SOON, || server.subscribers(name) == 1);
     block_until("it has asked once more", SOON, || server.calls("evalsha") >= 3);
     // The answer comes.
-    thread::sleep(round_trip + ms(100));
+    thread::sleep(2 * round_trip + ms(100));
 }
 
 /// The old holder gives the lock back in a worker, to a waiter that blocks its worker as soon as it
@@ -196,7 +196,7 @@ fn the_waiter_cannot_run(round_trip: Duration, elsewhere: bool) {
     }
     thread::sleep(BLOCKED.saturating_sub(begun.elapsed()));
     assert!(had.try_recv().is_err(), "the waiter could run");
-    drop((others, end));
+    drop((end, others));
     let (lost, unlocked) = runtime.block_on(soon("the waiter", next)).expect("no panic");
     assert!(!lost, "{round_trip:?}, {elsewhere}: it got a lock that was lost");
     unlocked.expect("the new holder unlocks");

@@ -33,7 +33,7 @@ struct Answers<'a> {
     client_gone: AtomicBool,
     /// The commands that the server has not answered yet, in their order.
     pending: Mutex<VecDeque<Pending<'a>>>,
-    /// The server has answered one.
+    /// The server has sent something.
     answered: Notify,
 }
 
@@ -195,9 +195,12 @@ async fn requests<'a>(
                 let end = shared.until(|switches| switches.let_go != let_go);
                 hold_back(from, &mut rest, end, answers).await;
             }
-            if let Some(Fault::DropReplyAndReset | Fault::Mute) = fault {
+            let gone = answers.client_gone.load(Ordering::Relaxed);
+            if let Some(Fault::DropReplyAndReset | Fault::Mute) = fault
+                && !gone
+            {
                 // It befalls the answer to this command, and not one to a command before.
-                answers.all().await;
+                hold_back(from, &mut rest, answers.all(), answers).await;
             }
             match fault {
                 Some(Fault::ResetBeforeSend) => {

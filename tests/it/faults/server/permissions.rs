@@ -41,10 +41,19 @@ async fn by_time(rights: &str, subscribes: bool) {
     } else {
         wait_until("a refused subscription", SOON, || server.errors("NOPERM") > 0).await;
     }
+    // The holder's, its own, and one more if it is subscribed.
+    let requests = if subscribes { 3 } else { 2 };
+    wait_until("its requests", SOON, || server.calls("evalsha") >= requests).await;
+    // The answer is on its way.
+    apart().await;
+    let (begun, left) = (Instant::now(), ms(server.pttl("mute") as u64));
     release(guard).await;
     assert!(!server.holds("mute").contains_key(&first), "{rights}: it has been released");
     // At the end of the lease that it was told of, long before the cap of 30 s.
-    release(soon("the lock, by time", waiter).await.unwrap()).await;
+    let guard = soon("the lock, by time", waiter).await.unwrap();
+    let took = begun.elapsed();
+    assert!(took + ms(100) > left, "{rights}: it was told, {took:?} after the release");
+    release(guard).await;
     assert!(listener.heard(&server).is_empty(), "{rights}: something was published");
     assert!(!server.exists("mute"));
 }

@@ -25,6 +25,12 @@ impl Calm {
         Self::without(loud.chain(gaps))
     }
 
+    /// For each process, and where it was not run alone.
+    pub(crate) fn of_pauses(history: &History) -> Vec<Self> {
+        let processes = history.processes.iter();
+        processes.map(|process| Self::without(process.gaps.iter().copied())).collect()
+    }
+
     /// For each process: others' troubles are not its own.
     pub(crate) fn of_each(history: &History) -> Vec<Self> {
         let of = |number: usize| {

@@ -10,11 +10,7 @@ fn late(history: &History, hold: &Acquire) -> u64 {
 
 /// H8: at the deadline, whatever the network does, and never taken back.
 pub(crate) fn in_time(history: &History) -> Vec<Violation> {
-    let pauses: Vec<Calm> = history
-        .processes
-        .iter()
-        .map(|process| Calm::without(process.gaps.iter().copied()))
-        .collect();
+    let pauses = Calm::of_pauses(history);
     let mut found = Vec::new();
     for hold in history.grants() {
         let mut wrong = |what: &str, t: u64| {

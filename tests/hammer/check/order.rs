@@ -1,7 +1,8 @@
 //! H15 and H16: who waits for a fair lock, or for a read-write lock, has it in the order of the calls.
 //!
 //! In a calm time nobody has it before one that called more than [`apart`](crate::check::Bounds) earlier
-//! and waits still: within a round trip the order is not promised, and a busy machine runs somebody late.
+//! and waits still: within a round trip the order is not promised, and a busy machine runs somebody late. The time for which
+//! the process of the earlier one is seen not to be run meanwhile comes on top.
 //! One that Redis granted the lock, whose key was taken away before the call heard of that, has had it then.
 //! One whose process lost a connection meanwhile may have to take its entry again: it counts as one that
 //! called then. If the connection was young, its client pauses before it dials (W28): the call counts as one
@@ -28,9 +29,10 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
     let calm = &Calm::with(history, |fault| fault.kind != ANSWERS_LOST);
     let resets: Vec<Vec<(u64, u64)>> =
         (0..history.processes.len()).map(|n| history.resets_of(n)).collect();
+    let pauses = Calm::of_pauses(history);
     let keys = history.acquires.chunk_by(|a, b| a.key == b.key);
     let in_order = keys.filter(|calls| Names::is_in_order(calls[0].key));
-    in_order.filter_map(|calls| of_key(calls, history, calm, &resets)).collect()
+    in_order.filter_map(|calls| of_key(calls, history, calm, &resets, &pauses)).collect()
 }
 
 fn of_key(
@@ -38,6 +40,7 @@ fn of_key(
     history: &History,
     calm: &Calm,
     resets: &[Vec<(u64, u64)>],
+    pauses: &[Calm],
 ) -> Option<Violation> {
     let is_shared = Names::kind(calls[0].key) == Kind::ReadWrite;
     let waits = |call: &&Acquire| call.wait > 0;
@@ -109,8 +112,10 @@ fn of_key(
     for (until, call) in waited {
         let passes = first.iter().take(if call.reads { 1 } else { 2 }).flatten();
         let apart = history.bounds.apart + if call.reads { SHARE } else { 0 };
-        let passed = passes.filter(|(since, waited, _)| {
-            call.is_granted() && until < *waited && since.saturating_add(apart) < call.inv
+        let passed = passes.filter(|(since, waited, earlier)| {
+            // For so long it could not ask.
+            let late = pauses[usize::from(earlier.id.0)].disturbed(*since, call.inv);
+            call.is_granted() && until < *waited && since.saturating_add(apart + late) < call.inv
         });
         // Behind readers of its own client, and not in the queue yet.
         let comes = |earlier: &Acquire| {
@@ -222,6 +227,15 @@ pub(crate) mod trials {
                 check(&history([waited(0, 1, 1_000), waited(1, called, 900), gave_up])).len()
             };
             assert_eq!([found(500), found(700)], [0, 1]);
+        }),
+        ("who was not run for a while came so much later", || {
+            // The other one comes so much later, and process 0 is not run twice for 15 ms meanwhile.
+            let found = |later: u64, paused: bool| {
+                let calls = [waited(0, 0, 1_000), waited(1, later, 900).until(910, 911)];
+                let pauses = [(50, 65), (100, 115), (500, 515)];
+                check(&history(calls).paused(pauses.into_iter().filter(|_| paused))).len()
+            };
+            assert_eq!([found(240, false), found(240, true), found(260, true)], [1, 0, 1]);
         }),
         ("nobody passes a writer and readers pass each other", || {
             // Process 0 waits from zero on until it has it at 1000 or gives up; process 1 calls at 500 and has it at 700.

@@ -208,6 +208,16 @@ async fn a_wait_is_as_long_as_was_said_however_much_time_has_passed() {
     }
 }
 
+/// What each request takes, a microsecond, is seen in no time that is left.
+#[tokio::test(start_paused = true)]
+async fn the_clock_of_a_redis_begins_with_a_whole_millisecond() {
+    for _ in 0..5 {
+        let redis = Redis::new();
+        let (_, micros): (u64, u64) = redis.query(&::redis::cmd("TIME")).unwrap();
+        assert!(micros % 1_000 < 10, "{micros}");
+    }
+}
+
 /// The client is older than the hold, by virtual time alone.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_to_stay_for_a_time_stays_for_that_time_from_its_acquire() {
@@ -297,10 +307,10 @@ async fn the_clock_of_a_server_is_that_of_this_machine() {
         since.unwrap().as_secs()
     };
     let (before, redis) = (unix(), Redis::new());
-    let (seconds, _): (u64, u64) = redis.query(&redis::cmd("TIME")).unwrap();
+    let (seconds, _): (u64, u64) = redis.query(&::redis::cmd("TIME")).unwrap();
     assert!((before..=unix()).contains(&seconds), "{seconds}");
     sleep(HOUR).await;
-    let (later, _): (u64, u64) = redis.query(&redis::cmd("TIME")).unwrap();
+    let (later, _): (u64, u64) = redis.query(&::redis::cmd("TIME")).unwrap();
     assert!((3_600..=3_601).contains(&(later - seconds)), "{}", later - seconds);
 }
 

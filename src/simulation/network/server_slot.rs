@@ -373,9 +373,11 @@ impl Network {
         self.at(server, |_, _| ());
     }
 
-    /// Sets the clock of a server to that of this machine.
+    /// Sets the clock of a server to that of this machine, in whole milliseconds: where time is paused, what a request
+    /// takes would make it the next one now and then, and the server would see a hold begin so much later.
     pub(crate) fn set_clock_to_now(&self, server: ServerNumber) {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since_epoch = Duration::from_millis(since_epoch.as_millis() as u64);
         self.with(|state, now| {
             let wall = state.servers[server.0].wall(state.begun, now);
             state.servers[server.0].ahead += since_epoch.saturating_sub(wall);

@@ -53,7 +53,7 @@ async fn a_handle_shows_its_name_and_owner_and_a_guard_its_holds_and_what_became
     let outer = lock.lock_with_lease(ms(100_000)).await.unwrap();
     let inner = lock.lock_with_lease(ms(100_000)).await.unwrap();
     shows(&inner, &["name: \"order\"", &owner(inner.owner())]);
-    shows(&inner, &["holds: 2", "remaining: 9", "lost: false", "loss: None"]);
+    shows(&inner, &["holds: 2", "remaining: 98.", "lost: false", "loss: None"]);
     server.ask::<()>(&["DEL", "app:order"]);
     soon("unlocking", inner.unlock()).await.unwrap_err();
     shows(&outer, &["holds: 0", "remaining: 0ns", "lost: true", "loss: Some(KeyGone)"]);

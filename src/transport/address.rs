@@ -7,7 +7,7 @@ use crate::error::Error;
 const EXPECTED: &str = "expected `redis://[[user]:password@]host[:port][/database]`, the same with \
     `rediss://` for TLS, or `unix://` and the path of a socket";
 
-/// Parses a url. No error quotes a part of it: it may contain a password.
+/// Parses a url. No error quotes what may be a password; the reason may quote a setting behind the `?`.
 pub(super) fn parse(url: &str) -> Result<ConnectionInfo, Error> {
     let parsed = url.into_connection_info();
     let is_tls =

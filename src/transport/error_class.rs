@@ -20,6 +20,9 @@ pub(super) enum ErrorClass {
 /// From the error that a script gets for a key that is not on this node.
 const NOT_HERE: &str = "access a non local key";
 
+/// From the driver's error for a database that the server refuses.
+pub(super) const NOT_SELECTED: &str = "refused to switch database";
+
 /// Redis 6.2 wraps an error inside a script into `ERR Error running script ...: -CODE ...`, so
 /// the text is searched, not only the code.
 pub(super) fn classify(error: &RedisError) -> ErrorClass {
@@ -36,7 +39,9 @@ pub(super) fn classify(error: &RedisError) -> ErrorClass {
     }
     // Many clients connect after a restart, say: a later try finds room.
     let words = error.to_string();
-    if words.contains("max number of clients reached") || words.contains(NOT_HERE) {
+    // The driver, which selects the database of a new connection, leaves out the code of the refusal.
+    let is_busy = words.contains(NOT_SELECTED) && words.contains("is busy running");
+    if words.contains("max number of clients reached") || words.contains(NOT_HERE) || is_busy {
         return ErrorClass::RetryLater;
     }
     const RETRY_LATER: [&str; 8] = [
@@ -206,6 +211,14 @@ mod tests {
             ),
         ] {
             assert_eq!(classify(&server(line)), expected, "{line}");
+        }
+        for (said, expected) in [
+            ("Redis is busy running a script. You can only call", ErrorClass::RetryLater),
+            ("DB index is out of range", ErrorClass::Fatal(Server)),
+        ] {
+            let what =
+                (ServerErrorKind::ResponseError.into(), "Redis server refused to switch database");
+            assert_eq!(classify(&(what.0, what.1, said.to_owned()).into()), expected, "{said}");
         }
         let crowded = server("ERR max number of clients reached");
         assert_eq!(classify(&crowded), ErrorClass::RetryLater);

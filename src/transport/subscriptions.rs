@@ -248,14 +248,15 @@ impl Router {
         for channel in subscribe {
             cmds.cmd(subscribes).arg(&**channel);
         }
-        let by_name: HashMap<&[u8], &Arc<str>> =
+        let mut by_name: HashMap<&[u8], &Arc<str>> =
             subscribe.iter().map(|channel| (channel.as_bytes(), channel)).collect();
         let (mut confirmed, mut errors) = (Vec::new(), Vec::new());
         for (number, answer) in connection.send_all(&cmds).await?.into_iter().enumerate() {
             match answer {
                 Value::Push { kind: PushKind::SSubscribe | PushKind::Subscribe, data } => {
                     let Some(Value::BulkString(name)) = data.first() else { continue };
-                    confirmed.extend(by_name.get(&**name).map(|channel| (*channel).clone()));
+                    // Each once: an unrequested message has the answer to an earlier request come as one to this.
+                    confirmed.extend(by_name.remove(&**name).cloned());
                 }
                 Value::ServerError(error) => {
                     let error = RedisError::from(error);

@@ -30,7 +30,7 @@ const UNKNOWN_SERVER_PAUSE: Duration = Duration::from_millis(20);
 pub(super) enum Topology {
     Standalone(Arc<Node>),
     Sentinel(Arc<Sentinels>),
-    Cluster(Cluster),
+    Cluster(Box<Cluster>),
 }
 
 /// Identifies the server of a key within one router. Behind Sentinels it is the number of failovers so far: each of
@@ -61,7 +61,7 @@ impl Topology {
                 Self::Sentinel(Sentinels::new(master, sentinels, set_up(server))?.into())
             }
             Endpoint::Cluster(seeds) => {
-                Self::Cluster(Cluster::new(seeds.into_iter().map(set_up).collect())?)
+                Self::Cluster(Cluster::new(seeds.into_iter().map(set_up).collect())?.into())
             }
         })
     }
@@ -133,9 +133,13 @@ impl Router {
         }
     }
 
-    /// Each server by its address, with how long a round trip to it takes if there is a connection.
+    /// Each server by its address, with how long a round trip to it takes if there is a connection. None behind
+    /// Sentinels as long as no primary is found.
     pub(crate) fn round_trips(&self) -> Vec<(String, Option<Duration>)> {
-        let nodes = self.nodes();
+        let nodes = match &self.topology {
+            Topology::Sentinel(sentinels) => Vec::from_iter(sentinels.found_primary()),
+            _ => self.nodes(),
+        };
         nodes.iter().map(|node| (address::name(&node.info()), node.round_trip())).collect()
     }
 

@@ -5,7 +5,7 @@
 
 use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
 
-use super::error_class::{ErrorClass, classify};
+use super::error_class::{ErrorClass, NOT_SELECTED, classify};
 
 /// Asks a server for its version.
 pub(super) fn question() -> Cmd {
@@ -31,6 +31,9 @@ pub(super) fn check(hello: RedisResult<Value>) -> RedisResult<()> {
 /// it, one of which is the password.
 pub(super) fn understood(error: RedisError) -> RedisError {
     let is_unknown = |text: &str| text.to_ascii_lowercase().contains("unknown command");
+    if error.to_string().contains(NOT_SELECTED) {
+        return error;
+    }
     if error.kind() == ErrorKind::RESP3NotSupported || error.detail().is_some_and(is_unknown) {
         return refusal("this server does not know HELLO".to_owned());
     }
@@ -121,6 +124,11 @@ mod tests {
         let said = redis::parse_redis_value(b"-WRONGPASS invalid username-password pair\r\n");
         let error = understood(said.unwrap().extract_error().unwrap_err());
         assert!(error.to_string().contains("invalid username-password pair"), "{error}");
+        assert_eq!(words(&error), None);
+        let said = "unknown command 'SELECT', with args beginning with: '1'".to_owned();
+        let kind = redis::ServerErrorKind::ResponseError.into();
+        let error = understood((kind, "Redis server refused to switch database", said).into());
+        assert!(error.to_string().contains("'SELECT'"), "{error}");
         assert_eq!(words(&error), None);
     }
 }

@@ -32,6 +32,7 @@ use crate::transport::{Connection, Node, Router, address};
 
 mod map;
 mod members;
+mod news;
 mod view;
 use map::{Address, Map};
 use members::Members;
@@ -202,16 +203,18 @@ impl Cluster {
         Ok(())
     }
 
-    /// Fetches a new map on request, and while no node serves requests, until this future is dropped.
+    /// Fetches a new map on request, if there is [news](Self::news), and while no node serves requests, until this
+    /// future is dropped.
     pub(super) async fn keep_up(&self, router: &Router) {
         let (mut reported, mut silence, mut again) = (false, Silence::default(), None);
         let mut pauses = Backoff::new(PAUSE_AFTER_SILENCE, LONGEST_PAUSE);
-        let answer_timeout = router.dialer.answer_timeout;
+        let (answer_timeout, mut turn) = (router.dialer.answer_timeout, 0);
         loop {
             tokio::select! {
                 biased;
                 () = self.refresh_requested.notified() => {}
                 () = clock::until(again.take()) => {}
+                () = self.news(&mut turn, answer_timeout) => {}
             }
             let known = self.nodes().iter().map(|node| node.info()).collect();
             let asked_at = clock::now();
@@ -240,6 +243,11 @@ impl Cluster {
             }
             clock::sleep(MIN_MAP_INTERVAL).await;
         }
+    }
+
+    fn replicas(&self) -> Vec<ConnectionInfo> {
+        let replica = |(host, port): &Address| address::at(&self.seeds[0], host, *port);
+        self.map.read().replicas().map(replica).collect()
     }
 
     /// Whether a node of the cluster serves requests on a connection that is there: then it only takes no new ones.
@@ -287,8 +295,8 @@ impl Cluster {
         }
     }
 
-    /// The first answer, of the nodes that are known and then of the seeds, which may be of another cluster if
-    /// `any_cluster`.
+    /// The first answer, of the nodes that are known, then of the seeds, which may be of another cluster if
+    /// `any_cluster`, and then of the replicas.
     async fn view(
         &self,
         mut known: Vec<ConnectionInfo>,
@@ -296,17 +304,17 @@ impl Cluster {
         any_cluster: bool,
     ) -> RedisResult<View> {
         let answer_timeout = dialer.answer_timeout;
-        let first_seed = known.len();
-        known.extend(self.seeds.iter().cloned());
+        let seeds = known.len()..known.len() + self.seeds.len();
+        known.extend(self.seeds.iter().cloned().chain(self.replicas()));
         let mut asked = JoinSet::new();
         for (at, info) in known.into_iter().enumerate() {
             let wait = NEXT_NODE_DELAY * u32::try_from(at).unwrap_or(u32::MAX);
-            let name = dialer.name.clone();
+            let (name, is_seed) = (dialer.name.clone(), seeds.contains(&at));
             asked.spawn(here(async move {
                 clock::sleep(wait).await;
                 let asked_at = clock::now();
                 let view = View::fetch(info, &name, answer_timeout).await?;
-                Ok((view, at >= first_seed, clock::now() - asked_at))
+                Ok((view, is_seed, clock::now() - asked_at))
             }));
         }
         // By then the last node has been asked, or as many as are enough.

@@ -357,6 +357,84 @@ fn w26_a_missed_release_at_one_node_does_not_wait_for_another_node_that_is_silen
     }
 }
 
+/// Its machine has died without a word, or it lives on and follows the replica: no connection of the client breaks.
+#[test]
+fn w26_a_client_that_has_nothing_to_ask_finds_a_release_that_the_new_primary_has_missed() {
+    for dies in [true, false] {
+        play(0, async |scene| {
+            let cluster = Cluster::new(scene);
+            let (_machine, client) = cluster.client(cluster.builder()).await;
+            let [freed, stays] = ["freed", "stays"].map(|stem| cluster.name_at(0, stem));
+            let guard = client.lock(&freed).lock_with_lease(10 * MINUTE).await.expect("the lock");
+            let kept = hold(&client.lock(&stays)).await;
+            sleep(ms(10)).await;
+            cluster.lags(MINUTE);
+            release(guard).await;
+            kept.hold_at_least(10 * MINUTE);
+            release(kept).await;
+            if dies {
+                cluster.stop(0);
+                cluster.take_over_unheard(3);
+            } else {
+                cluster.take_over(3);
+            }
+            assert!(cluster.exists(&freed), "the replica has heard of its release");
+            // It asks another node every ten seconds.
+            sleep(21 * SECOND).await;
+            assert!(!cluster.exists(&freed));
+            let left: i64 = cluster.ask(3, &["PTTL", &stays]);
+            assert!(left > 9 * 60_000, "{dies}: {left}");
+        });
+    }
+}
+
+/// In another place, say, whose operator has them take over.
+#[test]
+fn t2_a_client_finds_the_replicas_when_all_masters_and_all_urls_are_gone() {
+    play(0, async |scene| {
+        let cluster = Cluster::new(scene);
+        let (machine, client) = cluster.client(cluster.builder().outage_limit(MINUTE)).await;
+        let name = cluster.name_at(0, "name");
+        release(hold(&client.lock(&name)).await).await;
+        for node in 0..3 {
+            cluster.kill(node);
+        }
+        (3..6).for_each(|replica| cluster.take_over(replica));
+        let waiter = waiting_for(&machine, client.lock(&name));
+        let (guard, _) = timeout(10 * SECOND, waiter).await.expect("the lock").expect("no panic");
+        release(guard).await;
+    });
+}
+
+/// The node says so unasked while the request for another one is under way, and counts as the answer to that.
+#[test]
+fn t5_a_subscription_whose_slot_moves_while_another_one_is_asked_for_moves_with_it() {
+    play(0, async |scene| {
+        let (cluster, away) = (Cluster::new(scene), ms(100));
+        let (machine, client) = cluster.client_away(away, cluster.builder()).await;
+        // In this order they are asked for.
+        let [other, moves] = ["a", "b"].map(|stem| cluster.name_at(0, stem));
+        for name in [&other, &moves] {
+            cluster.hold_by_hand(name);
+        }
+        let waiter = waiting_for(&machine, client.lock(&moves));
+        sleep(8 * away).await;
+        let other = waiting_for(&machine, client.lock(other));
+        // It was refused, and has sent its subscription.
+        sleep(away * 6 / 5).await;
+        cluster.begin_move(&moves, 1);
+        cluster.migrate(&[&moves]);
+        cluster.finish_move();
+        sleep(20 * away).await;
+        cluster.free_by_hand(&moves);
+        let freed = Instant::now();
+        let (guard, came) = waiter.await.expect("no panic");
+        assert!(came - freed <= 4 * away, "{:?}", came - freed);
+        release(guard).await;
+        other.abort();
+    });
+}
+
 /// It reports its slots as those of before, and answers first.
 #[test]
 fn t2_a_client_far_away_goes_by_no_map_of_a_node_that_is_cut_off_from_the_others() {

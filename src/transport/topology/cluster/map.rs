@@ -1,6 +1,6 @@
 //! Which server has which slot: pure state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,13 @@ use crate::slot::SLOTS;
 /// Host and port, as the cluster has them.
 pub(super) type Address = (String, u16);
 
-/// The slots from the first to the last, and the primary that has them.
+/// The slots from the first to the last, the primary that has them, and its replicas.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Range {
     first: u16,
     last: u16,
     primary: Address,
+    replicas: Vec<Address>,
 }
 
 /// How long a node without slots stays after an `ASK`, with its connections: while a slot migrates to it, more of these
@@ -31,13 +32,15 @@ pub(super) struct Map<N> {
     /// When a `MOVED` led to the node of a slot, since the last report.
     moved: BTreeMap<u16, Instant>,
     slots: Vec<Option<Arc<N>>>,
+    /// As of the last report: when all primaries are gone together, one of these knows who has taken over.
+    replicas: BTreeSet<Address>,
 }
 
 impl<N> Default for Map<N> {
     fn default() -> Self {
         let slots = vec![None; usize::from(SLOTS)];
-        let (nodes, ask_redirects, moved) = Default::default();
-        Self { nodes, ask_redirects, moved, slots }
+        let (nodes, ask_redirects, moved, replicas) = Default::default();
+        Self { nodes, ask_redirects, moved, slots, replicas }
     }
 }
 
@@ -48,6 +51,23 @@ impl<N> Map<N> {
 
     pub(super) fn nodes(&self) -> impl Iterator<Item = (&Address, &Arc<N>)> {
         self.nodes.iter()
+    }
+
+    pub(super) fn replicas(&self) -> impl Iterator<Item = &Address> {
+        self.replicas.iter()
+    }
+
+    /// Whether a report says of any slot that another server has it.
+    pub(super) fn differs(&self, ranges: &[Range]) -> bool {
+        let has_all = |range: &Range| {
+            let slots = &self.slots[usize::from(range.first)..=usize::from(range.last)];
+            let node = self.nodes.get(&range.primary);
+            let is_its = |slot: &Option<Arc<N>>| {
+                slot.as_ref().zip(node).is_some_and(|(a, b)| Arc::ptr_eq(a, b))
+            };
+            slots.iter().all(is_its)
+        };
+        !ranges.iter().all(has_all)
     }
 
     pub(super) fn node<E>(
@@ -87,7 +107,9 @@ impl<N> Map<N> {
     ) -> Result<Vec<Arc<N>>, E> {
         let mut slots = vec![None; usize::from(SLOTS)];
         let mut nodes = BTreeMap::new();
-        for Range { first, last, primary } in ranges {
+        let mut replicas = BTreeSet::new();
+        for Range { first, last, primary, replicas: its } in ranges {
+            replicas.extend(its);
             let node = self.node(primary.clone(), &mut make)?;
             slots[usize::from(first)..=usize::from(last)].fill(Some(node.clone()));
             nodes.insert(primary, node);
@@ -109,7 +131,7 @@ impl<N> Map<N> {
                 gone.push(node);
             }
         }
-        self.slots = slots;
+        (self.slots, self.replicas) = (slots, replicas);
         Ok(gone)
     }
 }
@@ -123,19 +145,26 @@ pub(super) fn parse(answer: &Value, asked_at: &str) -> Option<Vec<Range>> {
 
 fn parse_range(range: &Value, asked_at: &str) -> Option<Range> {
     let Value::Array(parts) = range else { return None };
-    let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = &**parts else {
+    let [Value::Int(first), Value::Int(last), primary, replicas @ ..] = &**parts else {
         return None;
     };
-    let [host, Value::Int(port), ..] = &**primary else { return None };
+    let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
+    (first <= last && last < SLOTS).then_some(())?;
+    let primary = parse_node(primary, asked_at)?;
+    let replicas = replicas.iter().filter_map(|replica| parse_node(replica, asked_at)).collect();
+    Some(Range { first, last, primary, replicas })
+}
+
+fn parse_node(node: &Value, asked_at: &str) -> Option<Address> {
+    let Value::Array(parts) = node else { return None };
+    let [host, Value::Int(port), ..] = &**parts else { return None };
     let host = match host {
         Value::BulkString(host) => str::from_utf8(host).ok()?,
         Value::SimpleString(host) => host,
         _ => "",
     };
-    let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
     let host = if host.is_empty() || host == "?" { asked_at } else { host };
-    (first <= last && last < SLOTS).then_some(())?;
-    Some(Range { first, last, primary: (host.to_owned(), u16::try_from(*port).ok()?) })
+    Some((host.to_owned(), u16::try_from(*port).ok()?))
 }
 
 #[cfg(test)]
@@ -175,6 +204,7 @@ mod tests {
             first: *first,
             last: *last,
             primary: ((*host).to_owned(), 7),
+            replicas: vec![(format!("{host}'"), 7)],
         };
         let make = |(host, _): &Address| Ok::<_, ()>(host.clone());
         let gone = map.replace(ranges.iter().map(range).collect(), asked_at, now, make).unwrap();
@@ -197,6 +227,7 @@ mod tests {
         assert_eq!((parsed[0].first, parsed[0].last, primary(0)), (0, 5460, ("10.0.0.1", 7000)));
         assert_eq!((parsed[1].first, parsed[1].last, primary(1)), (5461, 10922, ("seed", 7001)));
         assert_eq!(primary(2), ("seed", 7002));
+        assert!(parsed.iter().all(|range| range.replicas == [("10.0.0.9".to_owned(), 1)]));
     }
 
     #[test]
@@ -232,6 +263,30 @@ mod tests {
         assert_eq!(replace(&mut map, &[(0, 199, "a")]), ["b", "c"]);
         assert!(Arc::ptr_eq(map.owner(150).unwrap(), &kept), "a node stays what it is");
         assert_eq!(map.nodes().count(), 1);
+    }
+
+    #[test]
+    fn a_report_differs_if_any_slot_is_elsewhere_and_its_replicas_are_those_of_the_last() {
+        let mut map = Map::default();
+        let report = |ranges: &[(u16, u16, &str)]| -> Vec<Range> {
+            let range = |(first, last, host): &(u16, u16, &str)| Range {
+                first: *first,
+                last: *last,
+                primary: ((*host).to_owned(), 7),
+                replicas: Vec::new(),
+            };
+            ranges.iter().map(range).collect()
+        };
+        assert!(map.differs(&report(&[(0, 99, "a")])));
+        replace(&mut map, &[(0, 99, "a"), (100, 199, "b")]);
+        assert!(!map.differs(&report(&[(0, 49, "a"), (50, 99, "a"), (100, 199, "b")])));
+        assert!(map.differs(&report(&[(0, 100, "a"), (101, 199, "b")])));
+        assert!(map.differs(&report(&[(0, 99, "a"), (100, 199, "c")])));
+        assert!(map.differs(&report(&[(0, 99, "a"), (100, 200, "b")])));
+        let replicas = |map: &Map<_>| Vec::from_iter(map.replicas().map(|(host, _)| host.clone()));
+        assert_eq!(replicas(&map), ["a'", "b'"]);
+        replace(&mut map, &[(0, 199, "b")]);
+        assert_eq!(replicas(&map), ["b'"]);
     }
 
     #[test]

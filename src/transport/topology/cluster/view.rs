@@ -31,6 +31,11 @@ pub(super) fn whom_do_you_know() -> Cmd {
     question("CLUSTER", "NODES")
 }
 
+/// What asks a node who has which slot.
+pub(super) fn who_has_what() -> Cmd {
+    question("CLUSTER", "SLOTS")
+}
+
 /// What asks a node whether it serves requests.
 pub(super) fn how_are_you() -> Cmd {
     question("CLUSTER", "INFO")
@@ -52,9 +57,8 @@ impl View {
         let host = address::host(&info).to_owned();
         let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
         let mut server = open(&redis::Client::open(info)?, config, answer_timeout).await?;
-        let slots = question("CLUSTER", "SLOTS");
         let listeners = question("PUBSUB", "SHARDNUMSUB");
-        let questions = [slots, how_are_you(), whom_do_you_know(), listeners];
+        let questions = [who_has_what(), how_are_you(), whom_do_you_know(), listeners];
         let answers = ask_first(&mut server.connection, name, questions);
         let [slots, state, members, listeners] = clock::within(answer_timeout, answers).await?;
         let Some(ranges) = map::parse(&slots.extract_error()?, &host) else {

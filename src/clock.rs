@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use crate::host;
 use crate::sync::suspended;
 
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+pub(crate) const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// The time was up.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(crate) fn now() -> Instant {
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn real_now() -> Instant {
+pub(crate) fn real_now() -> Instant {
     use rustix::time::{ClockId, clock_gettime};
 
     fn since_boot() -> Duration {
@@ -56,7 +56,7 @@ fn real_now() -> Instant {
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn real_now() -> Instant {
+pub(crate) fn real_now() -> Instant {
     Instant::now() + suspended()
 }
 

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::random::Random;
 use super::server::ClientId;
-use crate::clock;
+use crate::clock::{self, LONGEST_SLEEP};
 
 mod event;
 mod faults;
@@ -127,8 +127,9 @@ fn address_of_connection(machine: u64, number: u64) -> String {
     format!("{}:{}", address_of(machine), 1024 + number)
 }
 
+/// A real server counts the time for which the machine sleeps, and so do its clients.
 fn real_now() -> Instant {
-    std::time::Instant::now().into()
+    clock::real_now().into()
 }
 
 impl Network {
@@ -233,9 +234,15 @@ impl Network {
             let network = Self { inner };
             network.with(|_, _| ());
             let next = network.inner.state.lock().events.first_key_value().map(|((at, _), _)| *at);
+            let left = next.map(|at| at.saturating_duration_since(network.now()));
+            // Timers do not notice that the machine has slept.
+            let is_real = network.inner.handle.is_none();
             drop(network);
-            match next {
-                Some(at) => drop(tokio::time::timeout_at(at, sooner.notified()).await),
+            match left {
+                Some(left) => {
+                    let left = if is_real { left.min(LONGEST_SLEEP) } else { left };
+                    let _ = tokio::time::timeout(left, sooner.notified()).await;
+                }
                 None => sooner.notified().await,
             }
         }
@@ -283,5 +290,17 @@ mod tests {
         let begun = std::time::Instant::now();
         while begun.elapsed().is_zero() {}
         assert!(network.elapsed() > Duration::ZERO, "its clock stands still");
+    }
+
+    #[test]
+    fn in_real_time_a_lease_ends_though_the_machine_sleeps() {
+        let redis = crate::test_util::Redis::new();
+        let ask = |words: &[&str]| -> Option<String> {
+            redis.query(redis::cmd(words[0]).arg(&words[1..])).expect("an answer")
+        };
+        ask(&["SET", "k", "v", "PX", "60000"]);
+        assert!(ask(&["GET", "k"]).is_some());
+        crate::tests::suspended::suspend(Duration::from_secs(61));
+        assert_eq!(ask(&["GET", "k"]), None);
     }
 }

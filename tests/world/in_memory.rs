@@ -461,3 +461,20 @@ async fn a_client_of_which_a_task_has_panicked_is_closed() {
     sleep(ms(5_000)).await;
     assert!(holds.health().is_closed);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_follows_one_out_of_reach_takes_no_writes() {
+    let redis = Redis::new();
+    let client = redis.client();
+    release(hold(&client.lock("order")).await).await;
+    let follow = |host: &str, port: &str| {
+        redis.query::<()>(redis::cmd("REPLICAOF").arg(host).arg(port)).expect("OK");
+    };
+    follow("10.0.0.9", "6379");
+    let error = redis.query::<()>(redis::cmd("SET").arg("k").arg("v")).expect_err("a replica");
+    assert_eq!(error.code(), Some("READONLY"));
+    let error = client.lock("order").try_lock_now().await.expect_err("a replica");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    follow("NO", "ONE");
+    release(hold(&client.lock("order")).await).await;
+}

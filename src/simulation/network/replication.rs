@@ -103,6 +103,24 @@ impl State {
         });
     }
 
+    /// The server has the role of a replica of the one at that address, or of a primary. Where no server is at that
+    /// address, it stays a replica without a connection.
+    pub(super) fn follow_address(
+        &mut self,
+        number: ServerNumber,
+        primary: Option<(String, u16)>,
+        now: Instant,
+    ) {
+        let known = primary.map(|(host, port)| self.addresses.get(&format!("{host}:{port}")));
+        match known.map(Option::<&_>::copied) {
+            Some(None) => {
+                self.leave(number, now);
+                self.forget_replicas(number, now);
+            }
+            known => self.follow(number, known.flatten(), now),
+        }
+    }
+
     /// A server gets nothing more of the one that it follows.
     pub(super) fn leave(&mut self, replica: ServerNumber, now: Instant) {
         let followed = |primary: &usize| self.servers[*primary].replicas.contains_key(&replica);

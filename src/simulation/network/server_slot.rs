@@ -114,11 +114,7 @@ impl State {
                 }
             }
             Effect::Replicate(update) => self.replicates(number, &update, now),
-            Effect::Follow { primary } => {
-                let address = primary.map(|(host, port)| format!("{host}:{port}"));
-                let primary = address.and_then(|address| self.addresses.get(&address).copied());
-                self.follow(number, primary, now);
-            }
+            Effect::Follow { primary } => self.follow_address(number, primary, now),
         }
     }
 
@@ -199,7 +195,7 @@ impl State {
         let slot = &mut self.servers[number.0];
         let (at, count) = slot.carried_out;
         slot.carried_out = (now, if at == now { count + 1 } else { 1 });
-        if slot.carried_out.1 == IN_A_MILLISECOND && slot.state == Process::Runs {
+        if slot.carried_out.1 >= IN_A_MILLISECOND && slot.state == Process::Runs {
             slot.state = Process::Busy;
             self.schedule(now + Duration::from_millis(1), Event::Idle(number));
         }

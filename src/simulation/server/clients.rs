@@ -100,8 +100,9 @@ fn pause(call: &mut Call<'_>) -> Answer {
     };
     let timeout = call.int(2).ok().filter(|timeout| *timeout >= 0);
     let timeout = timeout.ok_or("ERR timeout is not an integer or out of range")?;
-    let until = call.core.millis().saturating_add(timeout);
-    let old = call.core.pause.unwrap_or((0, true));
+    let now = call.core.millis();
+    let until = now.saturating_add(timeout);
+    let old = call.core.pause.filter(|(until, _)| *until > now).unwrap_or((0, true));
     call.core.pause = Some((until.max(old.0), only_writes && old.1));
     Ok(OK)
 }

@@ -130,6 +130,17 @@ impl Core {
         (self.random() % many.max(1) as u64) as usize
     }
 
+    /// That many of `all` by chance, at different places.
+    pub(super) fn choose<T>(&mut self, all: &mut Vec<T>, many: usize) {
+        if many < all.len() {
+            for at in 0..many {
+                let other = at + self.random_below(all.len() - at);
+                all.swap(at, other);
+            }
+            all.truncate(many);
+        }
+    }
+
     pub(super) fn random_id(&mut self) -> String {
         (0..40).map(|_| char::from(b"0123456789abcdef"[self.random_below(16)])).collect()
     }

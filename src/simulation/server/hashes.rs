@@ -137,9 +137,7 @@ fn hrandfield(call: &mut Call<'_>) -> Answer {
     let fields = call.get::<Hash>(1)?.into_iter().flatten();
     let mut all: Vec<(Bytes, Bytes)> = fields.map(|(k, v)| (k.clone(), v.clone())).collect();
     if count >= 0 {
-        while all.len() > count as usize {
-            all.remove(call.core.random_below(all.len()));
-        }
+        call.core.choose(&mut all, count as usize);
     } else if !all.is_empty() {
         let picked = (0..count.unsigned_abs()).map(|_| call.core.random_below(all.len()));
         all = picked.map(|at| all[at].clone()).collect();

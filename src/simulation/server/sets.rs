@@ -79,9 +79,7 @@ fn smove(call: &mut Call<'_>) -> Answer {
 /// That many members by chance, different ones.
 fn pick(call: &mut Call<'_>, many: usize) -> Result<Vec<Bytes>, Failure> {
     let mut all: Vec<Bytes> = call.get::<Set>(1)?.into_iter().flatten().cloned().collect();
-    while all.len() > many {
-        all.remove(call.core.random_below(all.len()));
-    }
+    call.core.choose(&mut all, many);
     Ok(all)
 }
 

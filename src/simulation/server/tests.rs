@@ -343,3 +343,31 @@ fn what_the_page_for_users_calls_unknown_is_unknown() {
         assert!(!NAMES.iter().any(|command| command.name == name), "{name}");
     }
 }
+
+#[test]
+fn a_pause_that_nobody_felt_is_over_and_takes_no_part_in_the_next_one() {
+    let mut scene = scene();
+    assert_eq!(scene.ask("CLIENT PAUSE 10 ALL"), "+OK|");
+    scene.passes(100);
+    let other = scene.server.accept(scene.now, "10.0.0.2:1000");
+    assert_eq!(scene.ask("CLIENT PAUSE 500 WRITE"), "+OK|");
+    scene.tell(other, "GET k");
+    assert_eq!(scene.heard(other), "$-1|");
+}
+
+/// Under the mutex of a whole network.
+#[test]
+fn one_of_many_members_takes_no_longer_than_all_of_them() {
+    let mut scene = scene();
+    for from in (0..200_000).step_by(1_000) {
+        let members: Vec<_> = (from..from + 1_000).map(|member| member.to_string()).collect();
+        scene.ask(&format!("SADD s {}", members.join(" ")));
+    }
+    let begun = std::time::Instant::now();
+    let all = scene.ask("SMEMBERS s").len();
+    let of_all = begun.elapsed();
+    let begun = std::time::Instant::now();
+    let one = scene.ask("SPOP s").len();
+    assert!(one < 20 && all > 1_000_000, "{one} of {all}");
+    assert!(begun.elapsed() < 20 * of_all, "{:?}, and {of_all:?} for all", begun.elapsed());
+}

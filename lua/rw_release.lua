@@ -111,6 +111,9 @@ if ARGV[2] ~= '' or redis.pcall('EXISTS', KEYS[2]) ~= 0 then
     enter(now, age, ARGV[12])
     if is_last or ends and not writer_waits(now) then
       give_turn(now, nil, client)
+    elseif ends then
+      -- The writer that waits may have died, and those behind it hear of no release.
+      tell_end(0)
     end
   end)
 end

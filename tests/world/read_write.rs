@@ -357,3 +357,24 @@ async fn readers_behind_a_writer_that_gives_up_enter_before_the_next_call_of_its
         }
     }
 }
+
+/// Another writer has become a reader meanwhile: no lock is free, and the dead writer is told of that first.
+#[test]
+fn a_reader_behind_a_dead_writer_comes_when_that_one_counts_no_more_though_the_holder_reads_on() {
+    play(0, async |scene| {
+        let (_, holder) = scene.client(ms(2), LockClient::builder()).await;
+        let (dies, writer) = scene.client(ms(2), LockClient::builder()).await;
+        let (machine, reader) = scene.client(ms(2), LockClient::builder()).await;
+        let (holder, writer) = (holder.read_write_lock("config"), writer.read_write_lock("config"));
+        let writing = holder.write().await.expect("the lock");
+        let _writes = dies.spawn(async move { writer.write().await });
+        sleep(ms(100)).await;
+        let reads = machine.spawn(async move { reader.read_write_lock("config").read().await });
+        sleep(ms(100)).await;
+        dies.crash();
+        let reading = writing.downgrade().await.expect("a reader");
+        let guard = timeout(ms(13_000), reads).await.expect("it counts for ten seconds");
+        guard.expect("no panic").expect("the lock").unlock().await.expect("a release");
+        reading.unlock().await.expect("a release");
+    });
+}

@@ -17,6 +17,23 @@ pub(super) enum Order {
     Queued(OwnEntry),
 }
 
+/// As late as this a timer may be: it counts whole milliseconds.
+const TIMER_DELAY: Duration = Duration::from_millis(2);
+
+/// The wait of a call that may end before others have had their turns.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ShortWait {
+    until: Instant,
+    middle: Instant,
+}
+
+impl ShortWait {
+    /// When the call asks, if it is due then.
+    pub(super) fn due(self, due: Instant) -> Instant {
+        if due < self.until { due } else { due.min(self.middle) }
+    }
+}
+
 impl Order {
     pub(super) fn own_entry(&mut self) -> Option<&mut OwnEntry> {
         match self {
@@ -62,23 +79,22 @@ impl Order {
         }
     }
 
-    /// When a waiter asks that finds no other one in the queue, and can wait until `until`. `known` is when
-    /// the messages that came so far say that there is a reason to ask, if this client listens.
-    pub(super) fn first_asks_at(
-        &self,
-        known: Option<Instant>,
-        until: Option<Instant>,
-        now: Instant,
-    ) -> Instant {
+    /// When a waiter asks that finds no other one in the queue. `known` is when the messages that came so far say that
+    /// there is a reason to ask, if this client listens.
+    pub(super) fn first_asks_at(&self, known: Option<Instant>, now: Instant) -> Instant {
         match (self, known) {
             (Self::TakesTurns(_), Some(known)) => known,
             // What the client could have heard says nothing of its entry.
-            _ => {
-                let deferral = self.deferred_until(now);
-                let fits = |deferral: &Instant| until.is_none_or(|until| *deferral < until);
-                deferral.filter(fits).unwrap_or(now)
-            }
+            _ => self.deferred_until(now).unwrap_or(now),
         }
+    }
+
+    /// For a waiter that can wait until `until` and comes while this client defers to others. If they have the lock for
+    /// longer than that, it asks in the middle of its time; at once, if that is too short for a timer.
+    pub(super) fn short_wait(&self, until: Option<Instant>, now: Instant) -> Option<ShortWait> {
+        let until = until.filter(|_| self.deferred_until(now).is_some())?;
+        let wait = until.saturating_duration_since(now);
+        Some(ShortWait { until, middle: now + wait.saturating_sub(TIMER_DELAY) / 2 })
     }
 
     /// Whether the waiter behind the head may take the lock first, while the head asks for the first time.

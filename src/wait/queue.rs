@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::change::{Context, EntryTicket, Holder, NextWaiter, Stay, Ticket, WaitStep};
-use super::order::Order;
+use super::order::{Order, ShortWait};
 use super::reach::Reach;
 mod call;
 mod handoff;
@@ -42,6 +42,8 @@ pub(super) struct WaitQueue<W> {
     /// What a hand-off set `due` to, or the request by which Redis heard of one since: what Redis hears next replaces
     /// it.
     due_of_hand_off: Option<Instant>,
+    /// The waiter that came while this client defers to others, until it asks.
+    short_wait: Option<(Ticket, ShortWait)>,
     pub(super) order: Order,
     pub(super) reach: Reach,
     pub(super) holder: Option<Holder>,
@@ -57,6 +59,7 @@ impl<W> WaitQueue<W> {
             asking: 0,
             due: now,
             due_of_hand_off: None,
+            short_wait: None,
             order,
             reach,
             holder: None,
@@ -97,7 +100,8 @@ impl<W> WaitQueue<W> {
             }
             // In an outage no message comes.
             let known = (is_live && !self.reach.in_outage(now)).then_some(self.due);
-            self.due = self.order.first_asks_at(known, until, now);
+            self.due = self.order.first_asks_at(known, now);
+            self.short_wait = self.order.short_wait(until, now).map(|wait| (ticket, wait));
             self.due_of_hand_off = None;
         } else if self.reach.in_outage(now)
             && self.head(now).is_some_and(|head| head.asking.is_none())
@@ -122,7 +126,8 @@ impl<W> WaitQueue<W> {
     }
 
     pub(super) fn step(&mut self, ticket: Ticket, now: Instant) -> WaitStep {
-        let due = self.due;
+        let short = self.short_wait.filter(|(short, _)| *short == ticket);
+        let due = short.map_or(self.due, |(_, wait)| wait.due(self.due));
         if !self.is_head(ticket, now) {
             let before = self.before(ticket).next_back();
             let passed_at = before.and_then(QueuedCall::first_request);
@@ -136,6 +141,7 @@ impl<W> WaitQueue<W> {
             return WaitStep::Park(Some(due));
         }
         call.asking = Some(Request { sent: now, again_at: None });
+        self.short_wait = self.short_wait.filter(|(short, _)| *short != ticket);
         self.asking += 1;
         self.order.set_entry_asked_for(true);
         WaitStep::Ask

@@ -279,6 +279,39 @@ fn w6_locks_are_renewed_over_a_network_that_changes_and_jitters() {
     }
 }
 
+/// Its client defers to a listener for longer than the call can wait, and no client wants the lock.
+#[test]
+fn a_try_with_a_short_wait_gets_the_lock_that_others_do_not_take() {
+    for listens in [true, false] {
+        for wait in [ms(2), ms(4)] {
+            play(0, async |scene| {
+                let (machine, client) = scene.client(ms(0), LockClient::builder()).await;
+                let (near, other) = scene.client(ms(0), LockClient::builder()).await;
+                let _listens = Foreign::new(&near, SECOND).await;
+                let before = other.lock(NAME).lock().await.expect("the lock");
+                let waiter = waiting_for(&machine, client.lock(NAME));
+                sleep(ms(100)).await;
+                before.unlock().await.expect("a release");
+                let mut guard = waiter.await.expect("no panic").0;
+                let lock = client.lock(NAME);
+                // The listener never comes: from turn to turn it has more time.
+                for _ in 0..8 {
+                    sleep(2 * RUN).await;
+                    guard.unlock().await.expect("a release");
+                    guard = lock.lock().await.expect("the lock");
+                }
+                // Its own subscription outlives a turn for a moment only.
+                sleep(if listens { 2 * RUN } else { SECOND }).await;
+                assert_eq!(scene.subscribers(NAME), 1 + u64::from(listens));
+                guard.unlock().await.expect("a release");
+                let tried = lock.try_lock(wait, redlatch::Lease::Watchdog).await;
+                let guard = tried.expect("an answer");
+                assert!(guard.is_some(), "{wait:?}, {listens}");
+            });
+        }
+    }
+}
+
 /// Somebody who takes the lock as Redisson does: tries, listens, tries, and waits for a message.
 struct Foreign {
     commands: MultiplexedConnection,

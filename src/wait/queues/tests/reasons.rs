@@ -138,3 +138,60 @@ fn a_grant_behind_the_head_wakes_it() {
     assert!(are(&story.granted(asking).wake, &[&wake]), "the lease of before may be over");
     assert_eq!(story.step(older), WaitStep::Ask);
 }
+
+/// Its client listens still, because it had the lock a moment ago, or does so again, or hears of another one's turn.
+#[test]
+fn a_call_whose_wait_ends_before_the_deferral_of_its_client_asks_in_the_middle_of_it() {
+    let millis = Duration::from_millis;
+    for (wait, asks_after) in [(1, Some(0)), (2, Some(0)), (30, Some(14)), (60_000, None)] {
+        for meanwhile in ["nothing", "a message", "a new subscription"] {
+            let (mut story, head) = asking_before_a_deferral();
+            story.granted(head);
+            let names = story.names.clone();
+            story.at().record_release(&names, Some(3));
+            story.now += SECOND;
+            assert!(story.at().begin_deferral(&names, None));
+            // It hears its own message late, and gives others as much time.
+            story.now += millis(50);
+            story.message();
+            if meanwhile == "a new subscription" {
+                story.cut();
+            }
+            let stay = Stay { since: story.now, until: Some(story.now + millis(wait)) };
+            let ticket = story.at().join(&names, Some(Arc::default()), stay);
+            let begun = story.now;
+            if asks_after != Some(0) {
+                let _ = story.step(ticket);
+                match meanwhile {
+                    "a message" => _ = story.message(),
+                    "a new subscription" => _ = story.drive(),
+                    _ => {}
+                }
+                let asks_at = asks_after.map(|after| begun + millis(after));
+                let parks = WaitStep::Park(asks_at.or(story.deferral()));
+                assert_eq!(story.step(ticket), parks, "{wait} ms, {meanwhile}");
+                story.now = asks_at.unwrap_or(begun + SECOND);
+            }
+            assert_eq!(story.step(ticket), WaitStep::Ask, "{wait} ms, {meanwhile}");
+        }
+    }
+}
+
+/// It could wait for as long, until its client heard its own message and gave the others more time.
+#[test]
+fn a_call_whose_wait_ends_before_a_deferral_that_became_longer_asks_in_the_middle_of_it() {
+    let (mut story, head) = asking_before_a_deferral();
+    story.granted(head);
+    let (names, micros) = (story.names.clone(), Duration::from_micros);
+    story.at().record_release(&names, Some(2));
+    story.now += SECOND;
+    assert!(story.at().begin_deferral(&names, None));
+    let deferral = story.deferral().expect("a deferral");
+    let stay = Stay { since: story.now, until: Some(deferral + micros(500)) };
+    let ticket = story.at().join(&names, Some(Arc::default()), stay);
+    assert_eq!(story.step(ticket), WaitStep::Park(Some(deferral)));
+    story.now = deferral - micros(100);
+    story.message();
+    assert!(story.deferral() > stay.until);
+    assert_eq!(story.step(ticket), WaitStep::Ask, "the middle is over");
+}

@@ -305,9 +305,8 @@ impl Handoffs {
     ) -> Result<Result<Updated, (Loss, bool)>, Error> {
         let names = &possession.names;
         let server = call.router.movable_server_of(names.key());
-        // Not if this client is about to unsubscribe: then a listener is another client. One whose last waiter leaves
-        // unsubscribes on another connection, maybe before this. A message to this client has its head ask once.
-        let listens = !update.retains() && self.waiters.stays_subscribed(names);
+        // Else a listener may be another client. A message to this client has its head ask once.
+        let listens = |on| !update.retains() && self.waiters.stays_subscribed(names, on);
         let entry = self.bring_entry(names, update.is_ahead());
         // The new holder may have come to read, too.
         let readers = possession.holds.lock().readers();

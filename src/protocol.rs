@@ -230,10 +230,12 @@ impl<'a> Call<'a> {
         (entry, beside): (Option<QueueEntry>, Option<&str>),
     ) -> Result<(Released, bool), Error> {
         if terms.count > 0 {
-            return Ok(match self.update(names, owner, terms, false, (entry, beside)).await? {
-                Ok(_) => (Released::CountLowered, false),
-                Err((loss, repeated)) => (Released::Nothing(loss), repeated),
-            });
+            return Ok(
+                match self.update(names, owner, terms, |_| false, (entry, beside)).await? {
+                    Ok(_) => (Released::CountLowered, false),
+                    Err((loss, repeated)) => (Released::Nothing(loss), repeated),
+                },
+            );
         }
         let mut request = match entry {
             None => self.release_request(names, owner),

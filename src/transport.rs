@@ -85,11 +85,15 @@ pub(crate) struct Router {
     pub(crate) events: Arc<Events>,
 }
 
+/// Builds a command for a sending on that connection.
+pub(crate) type Rebuild<'a> = dyn Fn(&Connection) -> Cmd + Send + Sync + 'a;
+
 /// A command, and how to send it.
 pub(crate) struct Request<'a> {
     pub(crate) cmd: Cmd,
-    /// Builds the command anew for each sending, if it says for how long a caller has waited.
-    pub(crate) rebuild: Option<Box<dyn Fn() -> Cmd + Send + Sync + 'a>>,
+    /// Builds the command anew for each sending, on that connection: if it says for how long a caller has waited, or
+    /// whether this client listens.
+    pub(crate) rebuild: Option<Box<Rebuild<'a>>>,
     /// The script that the command calls, for a server that does not know that script.
     pub(crate) script: Option<&'static Script>,
     /// What the request asks for, as the client exports it.

@@ -211,9 +211,11 @@ impl Waiters {
         self.change(|queues| queues.record_release(names, receivers));
     }
 
-    /// Whether a message on the lock's channel would reach this client for a while yet.
-    pub(crate) fn stays_subscribed(&self, names: &Names) -> bool {
-        self.queues.lock().subscriptions.stays_live(names.channel())
+    /// Whether this client is one of those that are subscribed to the lock's channel where a request goes out on the
+    /// connection of that number, and needs no message: its waiters do not hear of the lock in another way.
+    pub(crate) fn stays_subscribed(&self, names: &Names, on: u64) -> bool {
+        let queues = self.queues.lock();
+        queues.subscriptions.stays_live(names.channel(), on) && queues.hears_itself(names)
     }
 
     /// Whether this client is one of those that a message on the lock's channel would reach, and none of the others.

@@ -7,7 +7,7 @@ use redis::{Cmd, Script, Value};
 use crate::clock;
 use crate::config::QUEUE_TERM;
 use crate::error::Error;
-use crate::transport::{Answer, Channels, Request};
+use crate::transport::{Answer, Channels, Connection, Request};
 
 use super::replies::{loss_of, refusal, unexpected};
 use super::scripts::{SCRIPTS, frees};
@@ -159,7 +159,7 @@ impl<'a> Call<'a> {
     {
         // A lazy client knows the channels of a cluster only when it sends its first request.
         let (router, more) = (self.router, Vec::from_iter(more));
-        let rebuild = move || {
+        let rebuild = move |_: &Connection| {
             let [queue, waiting] = names.queue_keys();
             let keys = [names.key(), &queue, &waiting].into_iter();
             let keys = keys.chain(more.iter().map(String::as_str));

@@ -4,7 +4,7 @@ use redis::{Cmd, Value};
 
 use crate::error::{Error, Loss};
 use crate::token::TokenBlock;
-use crate::transport::Request;
+use crate::transport::{Connection, Request};
 
 use super::fair::token_key;
 use super::replies::{loss_of, token_of, unexpected};
@@ -25,9 +25,9 @@ pub(crate) struct Updated {
     pub(crate) foreign: Option<OldestForeignWaiter>,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
     /// Sets the count and the lease of a lock that `owner` has. `listens` says whether this client is
-    /// subscribed to the lock's channel; `entry` is that of its next waiter, if Redis keeps a queue, and `beside` is the
+    /// subscribed to the lock's channel on the connection of that number, and needs no message; `entry` is that of its next waiter, if Redis keeps a queue, and `beside` is the
     /// reader that may be beside a writer that draws no tokens. If Redis does not have the lock, the flag says that an
     /// earlier sending was never answered: it may have been executed.
     pub(crate) async fn update(
@@ -35,7 +35,7 @@ impl Call<'_> {
         names: &Names,
         owner: &str,
         terms: Terms,
-        listens: bool,
+        listens: impl Fn(u64) -> bool + Send + Sync,
         (entry, beside): (Option<QueueEntry>, Option<&str>),
     ) -> Result<Result<Updated, (Loss, bool)>, Error> {
         let is_said = entry.is_some() && names.is_read_write();
@@ -73,23 +73,33 @@ impl Call<'_> {
         Ok(Ok(Updated { tokens, listening, foreign }))
     }
 
+    /// Whether this client listens is asked for each sending: a connection that breaks under the request takes the
+    /// subscriptions with it.
     fn update_request<'r>(
         &self,
         names: &'r Names,
         draws: bool,
-        listens: bool,
-        args: impl Fn(&mut Cmd),
-    ) -> Request<'r> {
-        let mut cmd = if draws {
-            evalsha(&SCRIPTS.update, &[names.key(), &names.token_key()])
-        } else {
-            evalsha(&SCRIPTS.update, &[names.key()])
+        listens: impl Fn(u64) -> bool + Send + Sync + 'r,
+        args: impl Fn(&mut Cmd) + Send + Sync + 'r,
+    ) -> Request<'r>
+    where
+        'a: 'r,
+    {
+        let router = self.router;
+        let rebuild = move |on: &Connection| {
+            let mut cmd = if draws {
+                evalsha(&SCRIPTS.update, &[names.key(), &names.token_key()])
+            } else {
+                evalsha(&SCRIPTS.update, &[names.key()])
+            };
+            let channels = router.channels();
+            args(&mut cmd);
+            cmd.arg(names.channel()).arg(count_listeners(channels));
+            cmd.arg(publish(channels)).arg(u8::from(listens(on.number())));
+            cmd
         };
-        let channels = self.router.channels();
-        args(&mut cmd);
-        cmd.arg(names.channel()).arg(count_listeners(channels));
-        cmd.arg(publish(channels)).arg(u8::from(listens));
-        let request = self.request(Some(&SCRIPTS.update), cmd, names.key());
-        Request { publishes_on: Some(names.channel()), ..request }
+        let request = self.request(Some(&SCRIPTS.update), Cmd::new(), names.key());
+        let publishes_on = Some(names.channel());
+        Request { rebuild: Some(Box::new(rebuild)), publishes_on, ..request }
     }
 }

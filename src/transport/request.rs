@@ -56,7 +56,7 @@ impl Router {
                 break Err(self.no_time_left(request, &mut retry));
             }
             if let Some(rebuild) = &request.rebuild {
-                request.cmd = rebuild();
+                request.cmd = rebuild(&on);
             }
             match self.send(&on, connection, request, retry.asking.is_some(), behind).await {
                 Reply::Answer(Ok(value)) => {

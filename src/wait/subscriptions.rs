@@ -146,10 +146,10 @@ impl Subscriptions {
         subscription.is_some_and(|subscription| subscription.state == State::Live)
     }
 
-    /// Whether the channel is subscribed and stays so, because a waiter of this client needs it.
-    pub(super) fn stays_live(&self, channel: &str) -> bool {
-        let subscription = self.by_channel.get(channel);
-        subscription.is_some_and(|s| s.state == State::Live && s.kept_until.is_none())
+    /// Whether the channel is subscribed on that connection and stays so, because a waiter of this client needs it.
+    pub(super) fn stays_live(&self, channel: &str, on: u64) -> bool {
+        let known = self.by_channel.get(channel).filter(|known| known.on == Some(on));
+        known.is_some_and(|known| known.state == State::Live && known.kept_until.is_none())
     }
 
     /// Whether there is something to send to a server now on the connection `on`, and when to check

@@ -66,6 +66,54 @@ fn w7_another_client_looks_when_the_shorter_lease_ends_that_was_handed_off() {
     }
 }
 
+/// The client that hands the lock off listens, too: its calls need no message, but only if it hears itself. The connection
+/// is cut under the update, or a fair call of it waits, which hears of no hand-off.
+#[test]
+fn w7_another_client_looks_when_a_shorter_lease_ends_though_the_one_that_hands_off_was_subscribed()
+{
+    for away in [ms(20), ms(100)] {
+        play(0, async |scene| {
+            let (one, client) = scene.client(away, LockClient::builder()).await;
+            let (two, other) = scene.client(away, LockClient::builder()).await;
+            let guard = client.lock(NAME).lock().await.expect("the lock");
+            let next = client.lock(NAME);
+            let next = one.spawn(async move { next.lock_with_lease(SHORT).await });
+            sleep(8 * away + ms(10)).await;
+            let (third, wait) = (client.lock(NAME), 16 * away + ms(60));
+            let third = one.spawn(async move { third.try_lock(wait, MINUTE).await });
+            let waiter = park(&two, other.lock(NAME), away).await;
+            assert_eq!(scene.subscribers(NAME), 2);
+            assert!(scene.pttl(NAME) > 20_000, "it was short before");
+            drop(guard);
+            let _ends = next.await.expect("no panic").expect("the lock");
+            // The update is on its way.
+            sleep(away / 2).await;
+            scene.network.cut(&one, scene.server, false);
+            assert!(third.await.expect("no panic").expect("an answer").is_none());
+            comes(scene, waiter, away).await;
+        });
+    }
+}
+
+#[test]
+fn w7_a_fair_call_looks_when_a_shorter_lease_ends_that_a_plain_call_of_its_client_was_handed() {
+    for away in DISTANCES {
+        play(0, async |scene| {
+            let (one, client) = scene.client(away, LockClient::builder()).await;
+            let guard = client.lock(NAME).lock().await.expect("the lock");
+            let fair = waiting_for(&one, client.fair_lock(NAME));
+            sleep(8 * away + ms(10)).await;
+            let next = client.lock(NAME);
+            let next = one.spawn(async move { next.lock_with_lease(SHORT).await });
+            sleep(8 * away + ms(10)).await;
+            drop(guard);
+            let _ends = next.await.expect("no panic").expect("the lock");
+            sleep(4 * away + ms(10)).await;
+            comes(scene, fair, away).await;
+        });
+    }
+}
+
 #[test]
 fn w7_whoever_waits_looks_when_the_lease_ends_that_a_nested_hold_leaves() {
     for away in DISTANCES {

@@ -176,7 +176,7 @@ impl Handoffs {
         let _updating = Updating::begin(possession, &permit);
         let heard = loop {
             self.renewal_ends(possession).await;
-            let block = draws.then(|| self.waiters.tokens_wanted(&possession.names));
+            let block = draws.then(|| self.waiters.tokens_wanted(&possession.names, &self.config));
             let asked = clock::now();
             let (left, update) = {
                 let mut holds = possession.holds.lock();

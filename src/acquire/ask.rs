@@ -236,7 +236,7 @@ impl Acquisition<'_, One<'_>> {
         let mut reclaimed = false;
         loop {
             let tokens = match handle.kind.has_token() {
-                true => engine.waiters.tokens_wanted(&handle.names).max(1),
+                true => engine.waiters.tokens_wanted(&handle.names, &engine.config).max(1),
                 false => handle.kind.reads_token().into(),
             };
             let entry =

@@ -75,7 +75,7 @@ pub(super) async fn pass_on(grant: Grant, router: &Router, handoffs: &Handoffs) 
         // If the grant took so long to come here, Redis may hear of the waiter as late. So it hears first; also
         // if the grace is too short for a hand-off without that, or the waiter needs a token that is not there.
         let has_tokens = possession.holds.lock().has_tokens();
-        let tokens = if has_tokens { 0 } else { waiters.tokens_wanted(names) };
+        let tokens = if has_tokens { 0 } else { waiters.tokens_wanted(names, &handoffs.config) };
         let first = tokens > 0 || until < now + MIN_HANDOFF_VALIDITY.max(2 * lease / 3);
         if first && let Some(lease) = waiters.next_lease(names) {
             let ahead = Update::ahead(lease, tokens);

@@ -45,7 +45,7 @@ impl Waiters {
 
     fn entry(&self, names: &Names, config: &Config, behind: bool) -> (Option<Ticket>, QueueEntry) {
         let none = QueueEntry::none(config.fair_grace);
-        let tokens = self.tokens_wanted(names);
+        let tokens = self.tokens_wanted(names, config);
         let mut queues = self.queues.lock();
         match queues.at(clock::now()).bring_entry(names, behind) {
             Ok(Brought { waiter, since, ticket }) => {

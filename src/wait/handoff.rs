@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::clock;
+use crate::config::Config;
 use crate::handle::Handle;
 use crate::protocol::Names;
 use crate::token::TokenBlock;
@@ -114,8 +115,12 @@ impl Waiters {
     }
 
     /// How many fencing tokens this client draws for the waiters of a lock that need some: enough for those
-    /// that come while a request for more is under way.
-    pub(crate) fn tokens_wanted(&self, names: &Names) -> u32 {
+    /// that come while a request for more is under way. None if it hands nothing off: what it draws and does not use has
+    /// the tokens run ahead of the time.
+    pub(crate) fn tokens_wanted(&self, names: &Names, config: &Config) -> u32 {
+        if !config.takes_grants() {
+            return 0;
+        }
         let queues = self.queues.lock();
         let parked = queues.get(names).into_iter().flat_map(|queue| queue.parked());
         let fenced = parked.filter(|waiter| waiter.handle.kind.has_token()).count();

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
+use crate::events::Acquires;
 use crate::handle::{Handle, Sides};
 use crate::lease::Lease;
 use crate::metrics::Waits;
@@ -175,11 +176,12 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
         self.question.recurs() || self.question.handles().iter().all(holds)
     }
 
-    /// Notes that this call has taken the lock that was handed off to it.
+    /// Notes that this call has taken the lock that came to it without a request.
     fn claimed(&self, handle: &Arc<Handle>, granted: &AcquiredHold) {
         // What hears of it may panic: until the call takes it, the hold is not renewed.
-        spans::handed_off();
-        granted.set_handed_off();
+        if granted.is_handed_off() {
+            spans::handed_off();
+        }
         let requested = granted.longest_lease();
         granted.possession.holds.lock().takes(granted.hold, requested, clock::now());
         self.entered(handle, &granted.possession, false);

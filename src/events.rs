@@ -31,6 +31,7 @@ pub(crate) struct Events {
     long_waits: WarningLimit,
     long_holds: WarningLimit,
     shared_handles: WarningLimit,
+    missed_releases: WarningLimit,
     refusals: Repeats,
     outages: Outages,
     held: Option<CountHeld>,
@@ -270,9 +271,14 @@ impl Events {
         tracing::warn!(%name, "a lock was freed by force");
     }
 
-    /// A new primary counts a hold that this client has released.
-    pub(crate) fn release_missed(&self, (name, owner): Of<'_>) {
-        tracing::info!(%name, %owner, "the server has missed a release: releasing again");
+    /// A new primary counts a hold that this client has released. It may have missed all of the last moments.
+    pub(crate) fn release_missed(&self, (name, owner): Of<'_>, now: Instant) {
+        let (is_worth_one, end) = self.missed_releases.admit(now);
+        if is_worth_one {
+            tracing::info!(name, owner, "the server has missed a release: releasing again{end}");
+        } else {
+            tracing::debug!(name, owner, "the server has missed a release: releasing again");
+        }
     }
 
     /// The server of the locks is in this process.

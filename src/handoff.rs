@@ -142,7 +142,8 @@ impl Handoffs {
                 let to = waiter.as_recipient()?;
                 let handed = possession.pass_to(to, has_permit, confirm, &self.config, now)?;
                 waiter.handle.enter(possession);
-                let granted = AcquiredHold::new(possession.clone(), handed.hold, waiter.requested);
+                let hold = (handed.hold, handed.from_holder);
+                let granted = AcquiredHold::passed(possession.clone(), hold, waiter.requested);
                 Some((granted, handed.needs_update, handed.gap))
             })?;
         possession.announce_end(gap);

@@ -148,6 +148,9 @@ struct Rare {
     reported: bool,
     /// Redis has not confirmed the release, and the lease is over: the client tries no more.
     given_up: bool,
+    /// A release was sent, or tried, though no guard has given its hold back: it undoes a request, or takes a lock from
+    /// under its guards.
+    undoes: bool,
     /// Holds that Redis turned out not to have, and whose guards live on.
     lost: Vec<(HoldId, Arc<Validity>)>,
     /// Holds that were given back, and of which no answer says whether they were there to their ends.

@@ -111,7 +111,7 @@ async fn reclaim_if_missed(names: Arc<Names>, router: Arc<Router>, handoffs: Arc
             let missed = Some(handoffs.released_names.granted_until(&names));
             let claimed = handoffs.possessions.claim_idle(&holder, &names, missed);
             if let Some((idle, permit)) = claimed {
-                router.events.release_missed((idle.names.key(), &idle.id()));
+                router.events.release_missed((idle.names.key(), &idle.id()), clock::now());
                 release_again(idle, permit, &router, &handoffs).await;
             }
         }

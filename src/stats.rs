@@ -42,9 +42,11 @@ pub struct Stats {
     pub waiting: usize,
     /// For how long the oldest of these calls has waited; zero if none waits.
     pub oldest_wait: Duration,
-    /// How many releases Redis has yet to confirm: those in the background, and those that a call awaits.
+    /// How many releases Redis has yet to confirm: those in the background, undos of acquires that were not answered
+    /// included, and those that a call awaits.
     pub pending_releases: usize,
-    /// How many guards are lost, and have not been dropped: code that may go on without its lock.
+    /// How many guards are lost, and have not been dropped: code that may go on without its lock. A lock that was handed
+    /// to a call which nothing polls is none.
     pub lost_guards: usize,
     /// Calls that acquired.
     pub acquired: u64,
@@ -53,7 +55,8 @@ pub struct Stats {
     pub handed_off: u64,
     /// Calls that returned `None`: the lock stayed busy.
     pub busy: u64,
-    /// Calls to acquire that returned an error.
+    /// Calls to acquire that returned an error, but for those that are refused before they begin: for their name, or
+    /// outside of a runtime.
     pub failed: u64,
     /// Calls to acquire whose futures were dropped before they were ready.
     pub cancelled: u64,

@@ -83,7 +83,7 @@ impl Question for One<'_> {
     }
 
     fn join_readers(acquisition: &Acquisition<'_, Self>, passes: bool) -> Option<Held> {
-        acquisition.join_readers(passes, clock::now())
+        acquisition.join_readers(passes, clock::now()).inspect(|_| crate::spans::handed_off())
     }
 }
 

@@ -203,7 +203,9 @@ impl Acquisition<'_, One<'_>> {
                 is_let_in: true,
             };
             let (hold, _) = possession.holds.lock().join(join, now)?;
-            Some(AcquiredHold::new(possession.clone(), hold, requested))
+            let granted = AcquiredHold::new(possession.clone(), hold, requested);
+            granted.set_handed_off();
+            Some(granted)
         });
         for (waiter, granted) in readers {
             if let Err(granted) = waiter.hand(granted) {

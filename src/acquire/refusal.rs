@@ -47,7 +47,7 @@ impl<Q> Acquisition<'_, Q> {
             PossessionSession::new(call, idle.clone(), &engine.releaser, Some(permit), lease);
         let released = Box::pin(session.send_release(clock::now())).await.unwrap_or(false);
         if released {
-            engine.events.release_missed((idle.names.key(), &idle.id()));
+            engine.events.release_missed((idle.names.key(), &idle.id()), clock::now());
         }
         released
     }

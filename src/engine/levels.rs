@@ -16,12 +16,13 @@ pub(super) async fn export_levels(router: &Router, possessions: &Possessions, wa
         let waits = waiters.waiting().1.map(|since| now.saturating_duration_since(since));
         let nodes = router.round_trips();
         let up = nodes.iter().filter(|(_, round_trip)| round_trip.is_some()).count();
+        let dialing = if waiters.is_closed() { 0 } else { nodes.len() - up };
         Levels {
             held_of: overview.held_of,
             oldest_wait: waits.unwrap_or_default(),
             pending_releases: overview.pending_releases,
             lost_guards: overview.lost_guards,
-            connections: [up, nodes.len() - up],
+            connections: [up, dialing],
         }
     };
     keep_levels(&router.events.metrics, look).await;

@@ -350,10 +350,10 @@ impl Drop for GuardInner {
             return self.ends(End::Released);
         }
         let now = clock::now();
-        self.report_run_out("and then its guard was dropped", now);
         let how = if self.stays { GiveBack::AfterStay } else { GiveBack::Now };
         self.of.engine.releaser.give_back_held(&self.granted, how, now);
         // Behind that: what hears of it may panic.
+        self.report_run_out("and then its guard was dropped", now);
         self.ends(End::Dropped);
         self.end_span();
     }

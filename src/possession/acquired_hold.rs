@@ -33,6 +33,16 @@ impl AcquiredHold {
         Self { possession, hold, validity, lease, handed_off: false.into(), token }
     }
 
+    /// One that the client has passed on, `from_holder` or as a message brought it.
+    pub(crate) fn passed(
+        possession: Arc<Possession>,
+        (hold, from_holder): (NewHold, bool),
+        lease: Duration,
+    ) -> Self {
+        let handed_off = from_holder.into();
+        Self { handed_off, ..Self::new(possession, hold, lease) }
+    }
+
     /// Notes that the hold came without a request.
     pub(crate) fn set_handed_off(&self) {
         self.handed_off.store(true, Ordering::Relaxed);
@@ -61,6 +71,11 @@ impl AcquiredHold {
 }
 
 impl HoldState {
+    /// The hold that the call to which the lock was handed has yet to take.
+    pub(super) fn unclaimed(&self) -> Option<HoldId> {
+        self.handed.as_ref()?.unclaimed
+    }
+
     /// The call that was handed that hold, or let in with it, has it now. Its lease is `requested` from now on, as far
     /// as Redis has confirmed that: others may have been renewed meanwhile.
     pub(crate) fn takes(&mut self, hold: HoldId, requested: Duration, now: Instant) {

@@ -129,6 +129,7 @@ impl Possession {
             let lost = holds.lose_live();
             // Inside the mutex, as every loss.
             let valid = lost.iter().filter(|lost| lost.lose(Loss::Closed, now)).count();
+            holds.undoes();
             (lost, valid)
         };
         lost.iter().for_each(|validity| validity.wake());

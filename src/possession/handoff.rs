@@ -52,6 +52,8 @@ pub(crate) struct PassedHold {
     pub(crate) needs_update: bool,
     /// The gap that has ended with it.
     pub(crate) gap: Option<Gap>,
+    /// Another holder of this client has had it before: it is not the turn that a message has brought.
+    pub(crate) from_holder: bool,
 }
 
 /// What Redis is to hear of a possession: its count and its lease from now on.
@@ -200,7 +202,7 @@ impl HoldState {
     ) -> Option<PassedHold> {
         let until = self.hands_off_until(now)?;
         let token = if needs_token { Some(self.tokens.draw()?) } else { None };
-        let streak = self.streak(now);
+        let (streak, from_holder) = (self.streak(now), self.had_a_hold());
         self.inside = to;
         self.token = token;
         self.goes_on_after_returned();
@@ -229,7 +231,7 @@ impl HoldState {
             changes.then_some(Unwritten { hold: hold.0, lease: requested, until: own });
         handed.confirms.extend(confirm);
         let needs_update = !std::mem::replace(&mut handed.update_queued, true);
-        Some(PassedHold { hold, needs_update, gap: handed.gap.take() })
+        Some(PassedHold { hold, needs_update, gap: handed.gap.take(), from_holder })
     }
 
     /// Whether the client's thread has still to tell Redis of the lease of a live guard, or of the count.
@@ -249,11 +251,6 @@ impl HoldState {
         let Unwritten { hold, lease, .. } = self.handed.as_ref()?.unwritten?;
         let mut live = self.live.iter().filter(|live| live.number == hold);
         live.any(|live| live.validity.check(now).is_some()).then_some(lease)
-    }
-
-    /// The hold that the call to which the lock was handed has yet to take (invariant 3).
-    pub(super) fn unclaimed(&self) -> Option<HoldId> {
-        self.handed.as_ref()?.unclaimed
     }
 
     /// The client's thread has the permit, or not any more.

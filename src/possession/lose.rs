@@ -8,7 +8,7 @@ use crate::error::Loss;
 use crate::events::Events;
 use crate::lease::Validity;
 
-use super::{Confirm, HoldState, Possession};
+use super::{Confirm, Hold, HoldState, Possession};
 
 /// The request that found out that Redis does not have the possession.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,11 +127,13 @@ impl HoldState {
     /// The possession is lost. Returns the validities of its live holds.
     pub(super) fn lose_live(&mut self) -> Vec<Arc<Validity>> {
         self.lost = true;
-        let lost = self.live.take();
-        let lives_on = lost.iter().map(|hold| (hold.number, hold.validity.clone()));
-        if !lost.is_empty() {
-            self.rare().lost.extend(lives_on);
+        let of_guard = |hold: &&Hold| !self.has_no_guard(hold);
+        let live = self.live.iter().filter(of_guard);
+        let live_on: Vec<_> = live.map(|hold| (hold.number, hold.validity.clone())).collect();
+        if !live_on.is_empty() {
+            self.rare().lost.extend(live_on);
         }
+        let lost = self.live.take();
         lost.into_iter().map(|hold| hold.validity).collect()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Possession, Possessions};
+use super::{Hold, Possession, Possessions};
 use crate::metrics::OfKinds;
 
 #[derive(Debug, Default)]
@@ -33,12 +33,12 @@ impl Overview {
             self.held += 1;
             self.held_of.count(&possession.names.series, possession.writes());
         }
-        // A first request that is under way may have to be undone, too.
-        let is_given_back = !holds.given_back.is_empty() || !possession.is_permit_taken();
-        if is_given_back && holds.awaits_release() && holds.counts_too_many(now) {
+        let has_begun = holds.release_has_begun(possession.is_permit_taken());
+        if has_begun && holds.awaits_release() && holds.counts_too_many(now) {
             self.pending_releases += 1;
         }
-        let live = holds.live.iter().map(|hold| (hold.number, &hold.validity));
+        let has_guard = |hold: &&Hold| !holds.has_no_guard(hold);
+        let live = holds.live.iter().filter(has_guard).map(|hold| (hold.number, &hold.validity));
         let lost = holds.rare.iter().flat_map(|rare| &rare.lost);
         for (hold, validity) in live.chain(lost.map(|(hold, validity)| (*hold, validity))) {
             match validity.check(now) {

@@ -68,6 +68,21 @@ impl HoldState {
         self.may_have_pending() && !self.rare.as_ref().is_some_and(|rare| rare.given_up)
     }
 
+    /// Whether a release has begun that Redis has not confirmed. A guard whose lease has run out begins none, and a first
+    /// request that is under way is none as long as nothing undoes it.
+    pub(super) fn release_has_begun(&self, is_permit_taken: bool) -> bool {
+        let undoes = self.rare.as_ref().is_some_and(|rare| rare.undoes);
+        let is_left = self.live.is_empty() && !is_permit_taken;
+        !self.given_back.is_empty() || undoes || is_left
+    }
+
+    /// The release is pending, whether or not any guard has given its hold back.
+    pub(crate) fn undoes(&mut self) {
+        if self.given_back.is_empty() {
+            self.rare().undoes = true;
+        }
+    }
+
     /// Whether Redis counts more holds than there are: that a lease is longer than it must be is no reason here.
     pub(crate) fn counts_too_many(&self, now: Instant) -> bool {
         let count = if self.holding(now) { self.live_count() } else { 0 };
@@ -110,6 +125,7 @@ impl HoldState {
         self.asks();
         let before = self.release_unanswered;
         self.release_unanswered |= pending.count == 0;
+        self.undoes();
         if pending.count > 0 {
             if self.is_of_one_handle() {
                 self.rare().kept_until = self.kept_until();
@@ -124,6 +140,7 @@ impl HoldState {
 
     /// Redis has nothing to hear of the holds that were given back: the readers that are left need the same.
     pub(crate) fn nothing_is_pending(&mut self) {
+        self.rare.iter_mut().for_each(|rare| rare.undoes = false);
         if self.shared.is_some() && !self.has_unanswered() {
             self.given_back.clear();
         }
@@ -149,7 +166,8 @@ impl HoldState {
         self.counted = self.counted.min(pending.count);
         self.release_unanswered = false;
         self.rare.iter_mut().for_each(|rare| {
-            (rare.kept_until, rare.shortening, rare.given_up) = (None, 0, false);
+            (rare.kept_until, rare.shortening) = (None, 0);
+            (rare.given_up, rare.undoes) = (false, false);
         });
         if pending.count == 0 {
             // It is given to no holder any more.

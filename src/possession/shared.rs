@@ -189,6 +189,11 @@ impl HoldState {
         hold.unattended && self.joint_hold(hold.number).is_none_or(|joint| joint.is_idle(false))
     }
 
+    /// Whether no guard works under that hold: its call has yet to go on, or its guard is about to go.
+    pub(super) fn has_no_guard(&self, hold: &Hold) -> bool {
+        self.unclaimed() == Some(hold.number) || self.is_unattended(hold)
+    }
+
     /// Guards may have come or gone whose hold is a joint one: without one, the watchdog does not renew it.
     pub(super) fn look_at_joint_holds(&mut self, watchdog_asks: bool) {
         let Self { shared: Some(shared), live, .. } = self else { return };

@@ -48,7 +48,7 @@ impl Releaser {
         possession.announce_end(handed.gap);
         handle.enter(&possession);
         self.update_if(handed.needs_update, &possession);
-        Some(AcquiredHold::new(possession, handed.hold, requested))
+        Some(AcquiredHold::passed(possession, (handed.hold, handed.from_holder), requested))
     }
 
     /// A call has parked: hands it, or one that came before it, a lock that is in a gap.

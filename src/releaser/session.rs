@@ -93,8 +93,11 @@ impl Drop for PossessionSession<'_> {
         }
         // Guards that have all run out count for nothing: a release of theirs may be on its way.
         let timeout = self.releaser.handoffs.config.watchdog_timeout;
-        let holds = self.possession.holds.lock();
+        let mut holds = self.possession.holds.lock();
         let pending = holds.may_have_pending() && holds.pending(clock::now(), timeout).is_some();
+        if pending {
+            holds.undoes();
+        }
         let is_first = pending && !holds.had_a_hold();
         drop(holds);
         if pending || self.unanswered {

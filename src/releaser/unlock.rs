@@ -227,7 +227,7 @@ impl<'a> Unlock<'a> {
             |error| {
                 // The drop of the session, or the hand-off, goes on with it in the background.
                 let holds = &granted.possession.holds;
-                let goes_on = returned.counts() && holds.lock().may_have_pending();
+                let goes_on = holds.lock().may_have_pending();
                 let error = if goes_on { error.unknown() } else { error };
                 // Whether or not Redis released it: it was lost before.
                 Err(if returned.ran_out { lost(granted, error.outcome()) } else { error })

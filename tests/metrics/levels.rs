@@ -190,3 +190,21 @@ async fn a_connection_that_comes_back_is_counted() {
     assert_eq!(*again, Value::Counter(2), "that of commands, and the thread's own");
     drop(client);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_closed_dials_no_server_though_a_handle_lives_on() {
+    let mut recorder = Levels::new();
+    let redis = Redis::new();
+    let client = redis.client();
+    let lock = client.lock("a");
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    recorder.look().await;
+    assert_eq!(recorder.of("redlatch_connections{state=up}"), 1.0);
+    client.close().await;
+    drop(client);
+    recorder.look().await;
+    for state in ["up", "dialing"] {
+        assert_eq!(recorder.of(&format!("redlatch_connections{{state={state}}}")), 0.0, "{state}");
+    }
+    drop(lock);
+}

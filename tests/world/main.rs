@@ -12,6 +12,7 @@ mod distance;
 mod failover;
 mod fair;
 mod figures;
+mod health;
 mod in_memory;
 mod leases;
 mod lost_answers;

@@ -305,6 +305,24 @@ fn a_lock_that_is_to_stay_stays_and_a_guard_that_is_lost_holds_nobody_up() {
     });
 }
 
+/// It is the `shutdown` that has taken the lock from under the guard, and whose release Redis may execute yet.
+#[test]
+fn an_unlock_under_a_shutdown_cannot_tell_while_redis_is_silent() {
+    play(0, async |scene| {
+        let (machine, client) = scene.client(NEAR, LockClient::builder()).await;
+        let guard = machine.run(client.lock(NAME).lock()).await.expect("the lock");
+        scene.network.stop(scene.server);
+        let shutdown = machine.spawn(async move { client.shutdown(Duration::ZERO).await });
+        guard.lost().await;
+        let error = machine.run(guard.unlock()).await.expect_err("it is lost");
+        assert_eq!((error.kind(), error.outcome()), (ErrorKind::Lost, Outcome::Unknown));
+        assert_eq!(shutdown.await.expect("no panic").unreleased, [NAME]);
+        scene.network.go_on(scene.server);
+        sleep(ms(1_000)).await;
+        assert!(scene.holds(NAME).is_empty(), "it was not executed");
+    });
+}
+
 /// Redis was away for longer than the lease, and has nothing of that hold. The handle lives on, and is not used again.
 #[test]
 fn a_release_that_the_client_has_given_up_is_pending_no_more() {

@@ -135,7 +135,8 @@ impl LockClientBuilder {
     /// An acquire is two round trips then, and what the replicas take. Many acquires share one `WAIT`,
     /// which has a connection of its own for each runtime and server. An acquire that comes while a
     /// `WAIT` is under way waits for that one first, so a call may take twice the timeout, and 200 ms or two
-    /// round trips, after Redis has answered it. The client hands no locks off inside then, because Redis
+    /// round trips, after Redis has answered it; or the rest of its command timeout, if that is longer, where the
+    /// connection for `WAIT` cannot be made. The client hands no locks off inside then, because Redis
     /// confirms a hand-off later. No lease should be shorter than the timeout.
     ///
     /// It narrows what a failover can lose, and does not close it. If `count` is less than the number

@@ -81,7 +81,8 @@ pub use multi::MultiLock;
 /// Two mistakes are a warning, once a handle, and of long waits two a minute at most: two tasks are inside at the same time by one handle; and a
 /// call [waits long](crate::LockClientBuilder::warn_waits_longer_than) for a lock that another handle of the
 /// same client holds. (A task that nests under a guard which was moved to it makes no mistake, but the client
-/// cannot tell it from the first case.)
+/// cannot tell it from the first case. Nor can it tell a task that waits for its own guard from one that has moved the guard
+/// to another task.)
 ///
 /// # Errors
 ///

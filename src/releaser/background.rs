@@ -40,11 +40,16 @@ pub(super) async fn release_in_background(
     let mut backoff = Backoff::in_background();
     loop {
         let now = clock::now();
-        let pending = possession.holds.lock().pending(now, config.watchdog_timeout).is_some();
-        if !pending && !release.unanswered {
-            possession.holds.lock().nothing_is_pending();
-            return jobs;
-        }
+        let pending = {
+            let mut holds = possession.holds.lock();
+            let pending = holds.pending(now, config.watchdog_timeout).is_some();
+            if !pending && !release.unanswered {
+                // Under the same mutex: the last reader may be given back meanwhile.
+                holds.nothing_is_pending();
+                return jobs;
+            }
+            pending
+        };
         let is_over = now >= lease_ends && !stands_beside_readers(possession, handoffs, now);
         if is_over && !standstill.may_last(now) {
             give_up(possession, release.connection.take(), router, pending);

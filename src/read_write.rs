@@ -222,7 +222,8 @@ impl<K: ReadWriteKind> ReadWriteLock<K> {
     }
 
     /// Acquires the lock to read if that is possible now: `try_read(Duration::ZERO, Lease::Watchdog)`. It never goes
-    /// before a call that waits.
+    /// before a call that waits, but for a writer in another client that came while the readers of this one
+    /// [join each other](Self#who-has-it-next).
     ///
     /// # Errors
     ///

@@ -41,7 +41,8 @@ impl MultiGuard {
     /// # Errors
     ///
     /// As for [`LockGuard::unlock`](crate::LockGuard::unlock). [`Lost`](crate::ErrorKind::Lost) if any of them was lost, and the
-    /// error names [that lock](Error::lock_name).
+    /// error names [that lock](Error::lock_name). Its [outcome](Error::outcome) is that of the lock which it names: of the
+    /// others it says nothing.
     ///
     /// # Panics
     ///
@@ -125,8 +126,8 @@ impl MultiGuard {
     ///
     /// # Errors
     ///
-    /// As for [`LockGuard::extend`](crate::LockGuard::extend), about any of the locks. Others may have been
-    /// prolonged.
+    /// As for [`LockGuard::extend`](crate::LockGuard::extend), about any of the locks, whose outcome it says. Others may
+    /// have been prolonged.
     ///
     /// # Panics
     ///

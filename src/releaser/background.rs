@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use crate::backoff::Backoff;
 use crate::clock;
+use crate::config::Config;
 use crate::error::Error;
 use crate::handoff::Handoffs;
 use crate::possession::Possession;
@@ -40,16 +41,7 @@ pub(super) async fn release_in_background(
     let mut backoff = Backoff::in_background();
     loop {
         let now = clock::now();
-        let pending = {
-            let mut holds = possession.holds.lock();
-            let pending = holds.pending(now, config.watchdog_timeout).is_some();
-            if !pending && !release.unanswered {
-                // Under the same mutex: the last reader may be given back meanwhile.
-                holds.nothing_is_pending();
-                return jobs;
-            }
-            pending
-        };
+        let Some(pending) = what_is_left(&release, config, now) else { return jobs };
         let is_over = now >= lease_ends && !stands_beside_readers(possession, handoffs, now);
         if is_over && !standstill.may_last(now) {
             give_up(possession, release.connection.take(), router, pending);
@@ -79,6 +71,18 @@ pub(super) async fn release_in_background(
             permit = Some(possession.permit().await);
         }
     }
+}
+
+/// Whether a release is pending, or only an answer is awaited; `None` if nothing is left to do.
+fn what_is_left(release: &BackgroundRelease, config: &Config, now: Instant) -> Option<bool> {
+    // All under one mutex: the last reader may be given back meanwhile.
+    let mut holds = release.possession.holds.lock();
+    let pending = holds.pending(now, config.watchdog_timeout).is_some();
+    if !pending && !release.unanswered {
+        holds.nothing_is_pending();
+        return None;
+    }
+    Some(pending)
 }
 
 /// Waits for an answer that comes behind commands of which none came: whatever it says.

@@ -46,16 +46,31 @@ async fn comes(scene: &Scene, waiter: JoinHandle<(LockGuard, Instant)>, away: Du
     assert!(scene.holds(NAME).is_empty());
 }
 
+/// The holder of a default lease, and a call of its client that waits for a shorter one.
+struct HandsOff {
+    one: Machine,
+    client: LockClient,
+    guard: LockGuard,
+    next: JoinHandle<Result<LockGuard, Error>>,
+}
+
+impl HandsOff {
+    async fn begin(scene: &Scene, away: Duration) -> Self {
+        let (one, client) = scene.client(away, LockClient::builder()).await;
+        let guard = client.lock(NAME).lock().await.expect("the lock");
+        let next = client.lock(NAME);
+        let next = one.spawn(async move { next.lock_with_lease(SHORT).await });
+        sleep(8 * away + ms(10)).await;
+        Self { one, client, guard, next }
+    }
+}
+
 #[test]
 fn w7_another_client_looks_when_the_shorter_lease_ends_that_was_handed_off() {
     for away in DISTANCES {
         play(0, async |scene| {
-            let (one, client) = scene.client(away, LockClient::builder()).await;
+            let HandsOff { one, guard, next, .. } = HandsOff::begin(scene, away).await;
             let (two, other) = scene.client(away, LockClient::builder()).await;
-            let guard = client.lock(NAME).lock().await.expect("the lock");
-            let next = client.lock(NAME);
-            let next = one.spawn(async move { next.lock_with_lease(SHORT).await });
-            sleep(8 * away + ms(10)).await;
             let waiter = park(&two, other.lock(NAME), away).await;
             assert!(scene.pttl(NAME) > 20_000, "it was short before");
             let unlock = one.spawn(guard.unlock());
@@ -73,12 +88,8 @@ fn w7_another_client_looks_when_a_shorter_lease_ends_though_the_one_that_hands_o
 {
     for away in [ms(20), ms(100)] {
         play(0, async |scene| {
-            let (one, client) = scene.client(away, LockClient::builder()).await;
+            let HandsOff { one, client, guard, next } = HandsOff::begin(scene, away).await;
             let (two, other) = scene.client(away, LockClient::builder()).await;
-            let guard = client.lock(NAME).lock().await.expect("the lock");
-            let next = client.lock(NAME);
-            let next = one.spawn(async move { next.lock_with_lease(SHORT).await });
-            sleep(8 * away + ms(10)).await;
             let (third, wait) = (client.lock(NAME), 16 * away + ms(60));
             let third = one.spawn(async move { third.try_lock(wait, MINUTE).await });
             let waiter = park(&two, other.lock(NAME), away).await;

@@ -8,7 +8,8 @@
 //!    request ([`Request::again_at`](call::Request)), because the answer may be older.
 //! 4. A parked head is due when the holder's lease could have ended, and never later than [`LONGEST_PARK`], since a
 //!    message can get lost. A lease that gets shorter moves the due time: another client announces it by a message.
-//! 5. When this client defers to others, the head asks only when they have had their turns: the [`Order`] knows.
+//! 5. When this client defers to others, the head asks only when they have had their turns: the [`Order`] knows. A call
+//!    that comes meanwhile, and whose wait ends before that, asks in the middle of its wait.
 //! 6. A lock that is handed off inside the client goes to the head of its queue. A head that is asking Redis cannot
 //!    take it; while it asks for the first two times, the waiter behind it can. The next head learns when it is due only
 //!    after a request to Redis ([`WaitQueue::record_heard_hand_off`]), if the new lease is longer than that takes.

@@ -7,7 +7,8 @@
 //!    first answer: one node that hangs delays nothing. It takes the map of a node that is cut off
 //!    from the others only if no other node has one. The map of another cluster, which has the address of a node that
 //!    is gone ([`members`]), counts only from an address that the builder named, and after the client has looked for a
-//!    node of this cluster that serves requests for [`LONG_SILENCE`], on new connections and on those that are there.
+//!    node of this cluster that serves requests for [long](Silence::is_long), on new connections and on those that are
+//!    there.
 //! 3. Connections to a node that has no slot any more go out of use, so that waiters that listened
 //!    there listen elsewhere. A node to which `ASK` leads stays: it is about to get a slot.
 
@@ -30,10 +31,12 @@ use crate::transport::connection::dial::Dialer;
 use crate::transport::error_class::{ErrorClass, classify, redirection};
 use crate::transport::{Connection, Node, Router, address};
 
+mod looks;
 mod map;
 mod members;
 mod news;
 mod view;
+use looks::Silence;
 use map::{Address, Map};
 use members::Members;
 pub(super) use view::who_are_you;
@@ -47,33 +50,6 @@ const MIN_MAP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How much longer the pause is after no node has answered, or the first one after none serves requests.
 const PAUSE_AFTER_SILENCE: Duration = Duration::from_millis(250);
-
-/// For how long no node of the cluster serves requests before another cluster at the addresses of the builder counts. Far
-/// longer than a failover takes.
-const LONG_SILENCE: Duration = Duration::from_secs(30);
-
-/// As much time as this a look may count for, with its pauses, however short an answer may take.
-const MIN_LOOK: Duration = Duration::from_secs(1);
-
-/// How long the client has looked for a node that serves requests, and found none.
-#[derive(Default)]
-struct Silence {
-    looked_for: Duration,
-    /// When it has looked last.
-    last: Option<Instant>,
-}
-
-impl Silence {
-    /// The client is about to look again. Returns whether it has looked for long. A time without a look is none of silence:
-    /// the machine may have slept.
-    fn is_long(&mut self, now: Instant, answer_timeout: Duration) -> bool {
-        let since = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
-        let longest = (3 * answer_timeout).clamp(MIN_LOOK, LONG_SILENCE / 6);
-        self.looked_for += since.min(longest);
-        self.last = Some(now);
-        self.looked_for >= LONG_SILENCE
-    }
-}
 
 pub(in crate::transport) struct Cluster {
     seeds: Vec<ConnectionInfo>,
@@ -355,30 +331,5 @@ impl Cluster {
         }
         let no_answer = || io::Error::other("no node of the cluster answers").into();
         second_best.map(|(_, view)| view).ok_or_else(|| trouble.unwrap_or_else(no_answer))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    #[test]
-    fn only_the_time_in_which_the_client_looked_counts_as_silence() {
-        let (mut silence, begun) = (Silence::default(), clock::now());
-        let looks = (0..30).map(|second| silence.is_long(begun + second * SECOND, SECOND));
-        assert_eq!(looks.filter(|is_long| *is_long).count(), 0);
-        assert!(silence.is_long(begun + 30 * SECOND, SECOND));
-        for answer_timeout in [Duration::from_millis(10), 3_600 * SECOND] {
-            let mut silence = Silence::default();
-            let looks = (0..30).map(|at| silence.is_long(begun + at * SECOND, answer_timeout));
-            assert_eq!(looks.filter(|is_long| *is_long).count(), 0);
-            assert!(silence.is_long(begun + 30 * SECOND, answer_timeout));
-            // The machine sleeps for an hour.
-            let mut silence = Silence::default();
-            assert!(!silence.is_long(begun, answer_timeout));
-            assert!(!silence.is_long(begun + 3_600 * SECOND, answer_timeout));
-        }
     }
 }

@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use crate::backoff::{Backoff, LONGEST_PAUSE};
 use crate::clock;
 use crate::error::Error;
-use crate::host::here;
+use crate::host::{here, random};
 use crate::signal;
 use crate::transport::connection::dial::Dialer;
 use crate::transport::error_class::{ErrorClass, classify, redirection};
@@ -36,7 +36,7 @@ mod map;
 mod members;
 mod news;
 mod view;
-use looks::Silence;
+use looks::{Pace, Silence};
 use map::{Address, Map};
 use members::Members;
 pub(super) use view::who_are_you;
@@ -44,9 +44,6 @@ use view::{View, whom_do_you_know};
 
 /// How long the client waits for the answer of a node before it asks the next node as well.
 pub(in crate::transport) const NEXT_NODE_DELAY: Duration = Duration::from_millis(100);
-
-/// The shortest pause between two requests for the map of slots.
-const MIN_MAP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How much longer the pause is after no node has answered, or the first one after none serves requests.
 const PAUSE_AFTER_SILENCE: Duration = Duration::from_millis(250);
@@ -184,7 +181,8 @@ impl Cluster {
     pub(super) async fn keep_up(&self, router: &Router) {
         let (mut reported, mut silence, mut again) = (false, Silence::default(), None);
         let mut pauses = Backoff::new(PAUSE_AFTER_SILENCE, LONGEST_PAUSE);
-        let (answer_timeout, mut turn) = (router.dialer.answer_timeout, 0);
+        let (answer_timeout, mut turn) = (router.dialer.answer_timeout, random());
+        let mut pace = Pace::new(clock::now());
         loop {
             tokio::select! {
                 biased;
@@ -192,8 +190,10 @@ impl Cluster {
                 () = clock::until(again.take()) => {}
                 () = self.news(&mut turn, answer_timeout) => {}
             }
-            let known = self.nodes().iter().map(|node| node.info()).collect();
+            turn = turn.wrapping_add(1);
+            let known = self.nodes_from(turn).iter().map(|node| node.info()).collect();
             let asked_at = clock::now();
+            pace.look(asked_at);
             let any_cluster = silence.is_long(asked_at, answer_timeout)
                 && !self.serves_still(answer_timeout).await;
             match self.view(known, &router.dialer, any_cluster).await {
@@ -217,8 +217,16 @@ impl Cluster {
                     clock::sleep(PAUSE_AFTER_SILENCE).await;
                 }
             }
-            clock::sleep(MIN_MAP_INTERVAL).await;
+            clock::sleep_until(pace.not_before(clock::now())).await;
         }
+    }
+
+    /// With each turn another node in front, and not the same one for all clients.
+    fn nodes_from(&self, turn: u64) -> Vec<Arc<Node>> {
+        let mut nodes = self.nodes();
+        let many = u64::try_from(nodes.len()).unwrap_or(1).max(1);
+        nodes.rotate_left(usize::try_from(turn % many).unwrap_or(0));
+        nodes
     }
 
     fn replicas(&self) -> Vec<ConnectionInfo> {

@@ -449,3 +449,38 @@ fn t2_a_client_far_away_goes_by_no_map_of_a_node_that_is_cut_off_from_the_others
         });
     }
 }
+
+/// Each look takes a new connection, and all clients of a cluster look at the nodes that are left.
+#[test]
+fn looks_at_the_nodes_that_are_left_become_fewer_while_a_shard_is_down_and_are_spread() {
+    play(0, async |scene| {
+        let cluster = Cluster::new(scene);
+        let (many, time) = (10, 20);
+        let (name, mut callers) = (cluster.name_at(0, "name"), Vec::new());
+        for _ in 0..many {
+            let (machine, client) = cluster.client(cluster.builder()).await;
+            let lock = client.lock(&name);
+            callers.push(machine.spawn(async move {
+                loop {
+                    drop(lock.try_lock_now().await);
+                    sleep(ms(50)).await;
+                }
+            }));
+        }
+        sleep(SECOND).await;
+        cluster.kill(0);
+        sleep(2 * SECOND).await;
+        let looks = || {
+            [1, 2].map(|node| scene.network.at(cluster.nodes[node], |n, _| n.calls("cluster|info")))
+        };
+        let before = looks();
+        sleep(time * SECOND).await;
+        let after = looks();
+        callers.iter().for_each(JoinHandle::abort);
+        let seen = [0, 1].map(|node| after[node] - before[node]);
+        let all = seen.iter().sum::<u64>();
+        // Half a second lies between two of them.
+        assert!(all <= 2 * many * u64::from(time), "{seen:?}");
+        assert!(seen.iter().all(|its| 4 * its >= all), "{seen:?}");
+    });
+}

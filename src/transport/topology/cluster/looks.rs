@@ -2,6 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use crate::backoff::Backoff;
+
+/// How long the client waits before it looks again: longer each time, as long as each look is wanted by then. Callers
+/// follow a redirection without one, and the nodes that are left have the new connections of all clients.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
 /// For how long no node of the cluster serves requests before another cluster at the addresses of the builder counts. Far
 /// longer than a failover takes.
 const LONG_SILENCE: Duration = Duration::from_secs(30);
@@ -29,6 +36,32 @@ impl Silence {
     }
 }
 
+/// The pauses between looks.
+pub(super) struct Pace {
+    pauses: Backoff,
+    /// When the last pause has ended.
+    ended: Instant,
+}
+
+impl Pace {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { pauses: Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE), ended: now }
+    }
+
+    /// The client looks.
+    pub(super) fn look(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.ended) > self.pauses.last() {
+            self.pauses.reset();
+        }
+    }
+
+    /// When the next look may be, now that one has ended.
+    pub(super) fn not_before(&mut self, now: Instant) -> Instant {
+        self.ended = now + self.pauses.next();
+        self.ended
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,5 +85,22 @@ mod tests {
             assert!(!silence.is_long(begun, answer_timeout));
             assert!(!silence.is_long(begun + 3_600 * SECOND, answer_timeout));
         }
+    }
+
+    #[test]
+    fn pauses_grow_while_looks_are_wanted_and_begin_again_after_a_rest() {
+        let begun = clock::now();
+        let (mut pace, mut now) = (Pace::new(begun), begun);
+        let mut pauses = |rest: Duration| {
+            now += rest;
+            pace.look(now);
+            let pause = pace.not_before(now) - now;
+            now += pause;
+            pause.as_millis()
+        };
+        assert_eq!([0; 5].map(|_| pauses(Duration::ZERO)), [100, 200, 400, 500, 500]);
+        assert_eq!(pauses(LONGEST_PAUSE), 500);
+        assert_eq!(pauses(2 * LONGEST_PAUSE), 100);
+        assert_eq!(pauses(SHORTEST_PAUSE), 200);
     }
 }

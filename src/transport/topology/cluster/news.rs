@@ -21,20 +21,18 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(10);
 impl Cluster {
     /// Completes when a node has another map than the client, or does not answer. It asks on connections of the client's
     /// thread that are there: with each turn another node.
-    pub(super) async fn news(&self, turn: &mut usize, answer_timeout: Duration) {
+    pub(super) async fn news(&self, turn: &mut u64, answer_timeout: Duration) {
         loop {
             clock::sleep(LONGEST_SILENCE).await;
-            *turn += 1;
+            *turn = turn.wrapping_add(1);
             if self.has_news(*turn, answer_timeout).await {
                 return;
             }
         }
     }
 
-    async fn has_news(&self, turn: usize, answer_timeout: Duration) -> bool {
-        let mut nodes = self.nodes();
-        let many = nodes.len().max(1);
-        nodes.rotate_left(turn % many);
+    async fn has_news(&self, turn: u64, answer_timeout: Duration) -> bool {
+        let nodes = self.nodes_from(turn);
         let connected = |node: &Arc<Node>| node.runtime_slot(Purpose::Commands).in_use();
         let Some(connection) = nodes.iter().find_map(connected) else {
             // Those who dial hear of trouble.

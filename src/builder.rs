@@ -67,7 +67,8 @@ impl LockClientBuilder {
 
     /// A ready-made client of the `redis` crate. The lock client uses its address, credentials and
     /// TCP settings, but always speaks RESP3, and sets `TCP_NODELAY`, `SO_LINGER` and
-    /// `TCP_USER_TIMEOUT` to what it needs.
+    /// `TCP_USER_TIMEOUT` to what it needs. Where that client has no settings for keepalive, the kernel probes a connection
+    /// after 30 seconds without a byte.
     pub fn client(mut self, client: redis::Client) -> Self {
         self.client = Some(client);
         self

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{ConnectionAddr, ConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use crate::error::Error;
@@ -91,6 +92,14 @@ fn alike(what: &str, urls: Vec<String>) -> Result<Vec<ConnectionInfo>, Error> {
     Ok(infos)
 }
 
+/// After how long without a byte the kernel asks whether the other end is there. A firewall or a load balancer forgets a
+/// connection after some minutes in which it carried nothing, and tells neither end: the next call would wait in vain.
+const PROBED_AFTER: Duration = Duration::from_secs(30);
+
+/// When the kernel asks again. Where it knows `TCP_USER_TIMEOUT` the connection breaks then, if that has passed.
+#[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+
 /// The settings of every connection of this crate.
 pub(super) fn set_up(info: &ConnectionInfo, dial_timeout: Duration) -> ConnectionInfo {
     // RESP3 lets messages and commands share a connection, so that a message can never
@@ -104,8 +113,12 @@ pub(super) fn set_up(info: &ConnectionInfo, dial_timeout: Duration) -> Connectio
     // What a dropped connection has not sent yet is discarded with its socket. For what the
     // network or the server already has, the server closes the connection.
     let tcp = info.tcp_settings().clone().set_nodelay(true).set_linger_time(Duration::ZERO);
+    let keepalive = TcpKeepalive::new().with_time(PROBED_AFTER);
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-    let tcp = tcp.set_user_timeout(dial_timeout);
+    let (tcp, keepalive) =
+        (tcp.set_user_timeout(dial_timeout), keepalive.with_interval(PROBE_INTERVAL));
+    let own = tcp.keepalive().cloned();
+    let tcp = tcp.set_keepalive(own.unwrap_or(keepalive));
     #[cfg(not(any(target_os = "android", target_os = "fuchsia", target_os = "linux")))]
     let _ = dial_timeout;
     info.clone().set_redis_settings(redis).set_tcp_settings(tcp)

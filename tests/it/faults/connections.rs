@@ -23,6 +23,35 @@ async fn w16_a_client_needs_no_more_connections_than_it_has_made_when_it_connect
     has_its_turn(waiting).await;
 }
 
+/// A firewall forgets a connection that is idle for minutes, and tells neither end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_connection_is_probed_by_the_kernel_while_it_is_idle() {
+    let server = Server::start();
+    let client = client_with(server.url(), ms(30_000)).await;
+    release(hold(&client.lock("idle")).await).await;
+    let list: String = server.ask(&["CLIENT", "LIST"]);
+    let ports = list.lines().filter(|line| line.contains(" name=redlatch")).map(|line| {
+        let address = line.split(' ').find_map(|word| word.strip_prefix("addr="));
+        address.and_then(|address| address.rsplit_once(':')).expect("an address").1.to_owned()
+    });
+    let ports = Vec::from_iter(ports);
+    assert!(ports.len() >= 2, "{list}");
+    // What is under way yet has another timer.
+    wait_until("the kernel probes each connection", SOON, || {
+        ports.iter().all(|port| timer_of(port.parse().expect("a port")) == "02")
+    })
+    .await;
+    drop(client);
+}
+
+/// The timer of the kernel for the connection from that port, as `/proc` has it.
+fn timer_of(port: u16) -> String {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("connections");
+    let mut rows = table.lines().skip(1).map(|row| Vec::from_iter(row.split_whitespace()));
+    let its = rows.find(|row| row[1].ends_with(&format!(":{port:04X}"))).expect("a connection");
+    its[5].split(':').next().unwrap_or_default().to_owned()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn w16_the_connection_that_waits_for_replicas_is_there_from_the_start() {
     let _quiet = machine::quiet();

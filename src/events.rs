@@ -250,6 +250,21 @@ impl Events {
         tracing::warn!(%error, "a sentinel does not name the primary");
     }
 
+    /// No Sentinel is there, or none knows the name.
+    pub(crate) fn sentinels_silent(&self, error: &dyn Display) {
+        tracing::warn!(%error, "no sentinel names the primary: the client follows no failover until one does");
+    }
+
+    pub(crate) fn sentinels_heard(&self) {
+        tracing::warn!("a sentinel names the primary again");
+    }
+
+    /// A Sentinel does not let this user subscribe. `is_first` if none has done so before.
+    pub(crate) fn sentinel_refuses(&self, error: &dyn Display, is_first: bool) {
+        log!(is_first => %error,
+            "a sentinel refuses the subscription to its events: the client hears late of a failover");
+    }
+
     pub(crate) fn slots_unknown(&self, error: &dyn Display) {
         tracing::warn!(%error, "no node of the cluster reports the slots");
     }

@@ -314,6 +314,96 @@ fn t4_without_any_sentinel_locks_are_held_waited_for_and_taken_as_before() {
 }
 
 #[test]
+fn t4_the_log_says_when_no_sentinel_names_the_primary_and_when_one_does_again() {
+    for lazy in [false, true] {
+        let (log, ()) = logged(|| {
+            play(0, async |scene| {
+                let group = Group::new(scene);
+                let kill = |sentinel: usize| scene.network.kill(group.sentinels[sentinel]);
+                let (machine, _client);
+                if lazy {
+                    machine = scene.machine(round_trip(ms(2)));
+                    kill(0);
+                    let connect = group.builder();
+                    let made = machine.run(async {
+                        let client = connect.connect_lazy().expect("addresses");
+                        release(hold(&client.lock("free")).await).await;
+                        client
+                    });
+                    _client = made.await;
+                } else {
+                    (machine, _client) = group.client(group.builder()).await;
+                    kill(0);
+                }
+                sleep(MINUTE).await;
+                tracing::info!("two are left");
+                kill(1);
+                kill(2);
+                sleep(MINUTE).await;
+                scene.network.start(group.sentinels[1], |_, _| {});
+                group.repeat(1);
+                sleep(MINUTE).await;
+                drop(machine);
+            });
+        });
+        let place = |what: &str| {
+            assert_eq!(log.matches(what).count(), 1, "{what}: {log}");
+            log.find(what)
+        };
+        let silent = place("no sentinel names the primary");
+        assert!(place("two are left") < silent, "{log}");
+        assert!(silent < place("a sentinel names the primary again"), "{log}");
+    }
+}
+
+/// A lazy client has no other sign of it.
+#[test]
+fn t4_a_call_that_finds_no_sentinel_leaves_the_reason_in_the_log() {
+    let (log, ()) = logged(|| {
+        play(0, async |scene| {
+            let group = Group::new(scene);
+            group.sentinels.iter().for_each(|sentinel| scene.network.kill(*sentinel));
+            let machine = scene.machine(round_trip(ms(2)));
+            let connect = group.builder();
+            let asked = machine.run(async {
+                let client = connect.connect_lazy().expect("addresses");
+                client.lock("free").try_lock_now().await.map(drop)
+            });
+            let error = asked.await.expect_err("no primary");
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+        });
+    });
+    assert_eq!(log.matches("no sentinel names the primary").count(), 1, "{log}");
+}
+
+/// From Redis 7 on a new user has the right to no channel.
+#[test]
+fn t1_a_client_that_may_not_subscribe_at_the_sentinels_follows_a_failover_all_the_same() {
+    let (log, ()) = logged(|| {
+        play(0, async |scene| {
+            let group = Group::new(scene);
+            for sentinel in &group.sentinels {
+                let rights = ["on", ">secret", "resetchannels", "+sentinel", "+subscribe"];
+                let words = [&["ACL", "SETUSER", "watch"][..], &rights].concat();
+                scene.ask_at::<()>(*sentinel, &words);
+            }
+            let options = group.builder().sentinel_credentials("watch", "secret");
+            let client = group.connect(options.watchdog_timeout(WATCHDOG)).await;
+            let guard = client.lock("kept").lock().await.expect("the lock");
+            sleep(WATCHDOG).await;
+            group.fail_over(1);
+            group.demote(0, 1);
+            release(hold(&client.lock("again")).await).await;
+            sleep(2 * WATCHDOG).await;
+            assert!(!guard.is_lost());
+            release(guard).await;
+            group.is_empty();
+        });
+    });
+    assert_eq!(log.matches("a sentinel refuses the subscription").count(), 1, "{log}");
+}
+
+#[test]
 fn t4_one_sentinel_of_three_is_enough_to_find_the_primary_again() {
     play(0, async |scene| {
         let group = Group::new(scene);

@@ -66,6 +66,10 @@ pub(in crate::transport) struct Sentinels {
     /// Whether a Sentinel has named the primary.
     found: AtomicBool,
     reports: Mutex<Reports>,
+    /// Whether the log says that no Sentinel names the primary.
+    unheard: AtomicBool,
+    /// Whether the log says that a Sentinel refuses the subscription.
+    refused: AtomicBool,
     refresh_requested: Notify,
     /// How often another server has become the primary.
     changes: AtomicUsize,
@@ -89,6 +93,8 @@ impl Sentinels {
             primary,
             found: AtomicBool::new(false),
             reports: reports.into(),
+            unheard: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
             refresh_requested: Notify::new(),
             changes: AtomicUsize::new(0),
             changed: signal::Sender::default(),
@@ -177,12 +183,9 @@ impl Sentinels {
                     let is_refused = reached.as_ref().is_err_and(is_fatal);
                     if let Err(error) = reached {
                         tracing::debug!(%error, "a sentinel does not answer");
+                        sentinels.record_silence(number, &error, &router);
                     }
-                    let hears_another = {
-                        let mut reports = sentinels.reports.lock();
-                        reports.record_silence(number, clock::now());
-                        reports.hears_any()
-                    };
+                    let hears_another = sentinels.reports.lock().hears_any();
                     match pace.not_before(router.dialer.longest_pause) {
                         Some(next) if !is_refused && !hears_another => {
                             clock::sleep_until(next).await;
@@ -214,7 +217,15 @@ impl Sentinels {
         router: &Router,
     ) -> RedisResult<()> {
         let answer_timeout = router.dialer.answer_timeout;
-        clock::within(answer_timeout, sentinel.connection.subscribe("+switch-master")).await?;
+        let subscribed = sentinel.connection.subscribe("+switch-master");
+        match clock::within(answer_timeout, subscribed).await {
+            // The client asks it all the same.
+            Err(error) if is_fatal(&error) => {
+                let is_first = !self.refused.swap(true, Ordering::Relaxed);
+                router.events.sentinel_refuses(&error, is_first);
+            }
+            subscribed => subscribed?,
+        }
         let (mut probe, mut probed, mut reported) = (PROBE_PAUSES, None, false);
         loop {
             let refresh_requested = self.refresh_requested.notified();
@@ -244,7 +255,7 @@ impl Sentinels {
                 Err(error) if classify(&error) == ErrorClass::ConnectionLost => return Err(error),
                 // The Sentinel does not know the name any more.
                 Err(error) => {
-                    self.reports.lock().record_silence(number, clock::now());
+                    self.record_silence(number, &error, router);
                     if !std::mem::replace(&mut reported, true) {
                         router.events.primary_unknown(&error);
                     }
@@ -284,8 +295,20 @@ impl Sentinels {
         self.reports.lock().accept(|report| self.name_of(report) == server);
     }
 
+    /// That Sentinel cannot be reached, or does not name the primary any more.
+    fn record_silence(&self, number: usize, error: &RedisError, router: &Router) {
+        let mut reports = self.reports.lock();
+        reports.record_silence(number, clock::now());
+        if reports.are_all_silent() && !self.unheard.swap(true, Ordering::Relaxed) {
+            router.events.sentinels_silent(error);
+        }
+    }
+
     fn reported(&self, number: usize, said: Said, router: &Router) {
         let mut reports = self.reports.lock();
+        if self.unheard.swap(false, Ordering::Relaxed) {
+            router.events.sentinels_heard();
+        }
         reports.record(number, said.report, said.known, said.asked);
         self.follow_newest(reports, router);
         self.found.store(true, Ordering::Release);

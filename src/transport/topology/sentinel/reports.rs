@@ -58,6 +58,11 @@ impl Reports {
         self.last.iter().any(|last| last.report.is_some() && last.silent_since.is_none())
     }
 
+    /// Whether the client has tried each Sentinel, and none of them answers.
+    pub(super) fn are_all_silent(&self) -> bool {
+        self.last.iter().all(|last| last.silent_since.is_some())
+    }
+
     /// Rejects the reports that `names` the server. Returns whether one of them was not.
     pub(super) fn reject(&mut self, names: impl Fn(&Report) -> bool) -> bool {
         let Self { last, rejected } = self;

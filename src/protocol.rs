@@ -113,11 +113,14 @@ pub(crate) struct Call<'a> {
     pub(crate) deadline: Instant,
     /// How long an answer may take. A connection that leaves a request unanswered for longer is silent.
     pub(crate) answer_timeout: Duration,
+    /// Whether a request for a hold may have been sent: as long as the call waits for a connection, none was.
+    pub(crate) was_sent: bool,
 }
 
 impl<'a> Call<'a> {
     pub(crate) fn new(router: &'a Router, deadline: Instant) -> Self {
-        Self { router, connection: None, deadline, answer_timeout: router.answer_timeout() }
+        let answer_timeout = router.answer_timeout();
+        Self { router, connection: None, deadline, answer_timeout, was_sent: false }
     }
 
     /// Nothing more is sent behind what has no answer here: its owners go on over other connections. So
@@ -154,6 +157,7 @@ impl<'a> Call<'a> {
                 self.queue_request(&SCRIPTS.fair_acquire, names, entry, token, args)
             }
         };
+        request.was_sent = Some(&mut self.was_sent);
         let mut answer = self.router.call(&mut self.connection, &mut request).await?;
         let mut news = entry.map(|_| QueueNews::take(&mut answer)).unwrap_or_default();
         let (mut acquired, sent) = acquired(answer, tokens)?;
@@ -352,6 +356,7 @@ impl<'a> Call<'a> {
             publishes_on: None,
             multi_key: false,
             at_most_once: false,
+            was_sent: None,
             what: key,
             deadline: self.deadline,
             answer_timeout: self.answer_timeout,

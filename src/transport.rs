@@ -109,6 +109,8 @@ pub(crate) struct Request<'a> {
     pub(crate) multi_key: bool,
     /// Whether the client never sends the request again once Redis may have executed it.
     pub(crate) at_most_once: bool,
+    /// For a request for a hold: becomes true when it may be on its way.
+    pub(crate) was_sent: Option<&'a mut bool>,
     /// The channel on which the request may publish a message.
     pub(crate) publishes_on: Option<&'a str>,
     /// What an error names as its subject.

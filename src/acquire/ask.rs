@@ -302,14 +302,10 @@ impl<Q> Acquisition<'_, Q> {
         beside: Option<&Arc<Possession>>,
     ) -> Result<(Acquired, Instant, Option<ServerClock>), Error> {
         let Self { engine, requested, .. } = *self;
-        let (names, id) = (&handle.names, session.possession().id());
+        let names = &handle.names;
         let terms = Terms { count: ask.count, lease: requested, tokens };
-        let other = beside.map(|beside| beside.id());
-        let answer = session.call.acquire(names, &id, terms, entry, other.as_deref()).await;
-        if answer.as_ref().is_err_and(|error| error.outcome() == Outcome::NotExecuted) {
-            session.possession().holds.lock().not_executed(ask);
-        }
-        let (acquired, sent, news) = answer?;
+        let beside = beside.map(|beside| beside.id());
+        let (acquired, sent, news) = session.acquire(ask, terms, entry, beside.as_deref()).await?;
         engine.releaser.answered(sent);
         engine.waiters.record_foreign(names, news.foreign);
         engine.waiters.record_clock(names, news.clock);

@@ -37,6 +37,7 @@ impl Call<'_> {
             key: keys.first().copied(),
             ..self.request(Some(&SCRIPTS.acquire_all), cmd, "several locks")
         };
+        request.was_sent = Some(&mut self.was_sent);
         let answer = self.router.call(&mut self.connection, &mut request).await?;
         let (sent, repeated) = (answer.sent, answer.repeated);
         let Value::Array(mut parts) = answer.value else {

@@ -89,6 +89,7 @@ impl<'a> Call<'a> {
         };
         let entry = QueueEntry { tokens, ..entry };
         let mut request = self.queue_request(&SCRIPTS.rw_acquire, names, entry, keys, args);
+        request.was_sent = Some(&mut self.was_sent);
         self.router.call(&mut self.connection, &mut request).await
     }
 

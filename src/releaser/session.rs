@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::error::{Error, ErrorKind, Outcome};
-use crate::possession::{Permit, Possession};
-use crate::protocol::Call;
+use crate::possession::{Ask, Permit, Possession};
+use crate::protocol::{Acquired, Call, QueueEntry, QueueNews, Terms};
 
 use super::send::send_release;
 use super::{BackgroundRelease, Job, Releaser};
@@ -18,6 +18,8 @@ pub(crate) struct PossessionSession<'a> {
     pub(super) releaser: &'a Releaser,
     pub(super) permit: Option<Permit>,
     lease: Duration,
+    /// What is asked for, while the answer is awaited.
+    asks: Option<Ask>,
     /// Commands of the caller, or an extension, were sent, and may still be executed.
     pub(crate) unanswered: bool,
     has_ended: bool,
@@ -33,7 +35,8 @@ impl<'a> PossessionSession<'a> {
         permit: Option<Permit>,
         lease: Duration,
     ) -> Self {
-        Self { call, possession, releaser, permit, lease, unanswered: false, has_ended: false }
+        let (asks, unanswered, has_ended) = (None, false, false);
+        Self { call, possession, releaser, permit, lease, asks, unanswered, has_ended }
     }
 
     pub(crate) fn possession(&self) -> &Arc<Possession> {
@@ -75,6 +78,25 @@ impl<'a> PossessionSession<'a> {
         self.unanswered = answer.as_ref().is_err_and(|error| error.outcome() == Outcome::Unknown);
     }
 
+    /// Sends one request for a hold. Returns also when it was sent. Only after
+    /// [`acquire_permit`](Self::acquire_permit).
+    pub(crate) async fn acquire(
+        &mut self,
+        ask: Ask,
+        terms: Terms,
+        entry: Option<QueueEntry>,
+        beside: Option<&str>,
+    ) -> Result<(Acquired, Instant, QueueNews), Error> {
+        let (names, id) = (&self.possession.names, self.possession.id());
+        self.asks = Some(ask);
+        let answer = self.call.acquire(names, &id, terms, entry, beside).await;
+        self.asks = None;
+        if answer.as_ref().is_err_and(|error| error.outcome() == Outcome::NotExecuted) {
+            self.possession.holds.lock().not_executed(ask);
+        }
+        answer
+    }
+
     /// Sends the pending release, and returns whether Redis had something to release. Only after
     /// [`acquire_permit`](Self::acquire_permit).
     pub(crate) async fn send_release(&mut self, now: Instant) -> Result<bool, Error> {
@@ -94,6 +116,11 @@ impl Drop for PossessionSession<'_> {
         // Guards that have all run out count for nothing: a release of theirs may be on its way.
         let timeout = self.releaser.handoffs.config.watchdog_timeout;
         let mut holds = self.possession.holds.lock();
+        if let Some(ask) = self.asks.filter(|_| !self.call.was_sent)
+            && !holds.is_lost()
+        {
+            holds.not_executed(ask);
+        }
         let pending = holds.may_have_pending() && holds.pending(clock::now(), timeout).is_some();
         if pending {
             holds.undoes();

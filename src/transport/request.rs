@@ -58,6 +58,7 @@ impl Router {
             if let Some(rebuild) = &request.rebuild {
                 request.cmd = rebuild(&on);
             }
+            request.was_sent.iter_mut().for_each(|was_sent| **was_sent = true);
             match self.send(&on, connection, request, retry.asking.is_some(), behind).await {
                 Reply::Answer(Ok(value)) => {
                     break Ok(self.accept(value, &on, sent, request, &retry));

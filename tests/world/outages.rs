@@ -269,6 +269,40 @@ fn an_error_says_whether_the_command_can_have_been_executed() {
     });
 }
 
+/// A handler has less time than the client would take. Redis has never heard of what it gives up.
+#[test]
+fn a_call_that_is_dropped_while_it_waits_for_a_connection_leaves_nothing_behind() {
+    play(0, async |scene| {
+        let (machine, client) = scene.client(ms(2), LockClient::builder()).await;
+        let held = client.lock("held");
+        let guard = hold(&held).await;
+        scene.network.kill(scene.server);
+        sleep(ms(100)).await;
+        let (plain, fair) = (client.lock("shared"), client.fair_lock("fair"));
+        let (shared, all) = (client.read_write_lock("both"), client.multi_lock(["a", "b"]));
+        for _ in 0..10 {
+            let calls = async {
+                let (plain, nested) = tokio::join!(plain.try_lock_now(), held.try_lock_now());
+                drop((plain, nested));
+            };
+            let others = async {
+                drop(tokio::join!(fair.lock(), shared.read(), shared.write(), all.lock()));
+            };
+            let both = machine.run(timeout(ms(50), async { tokio::join!(calls, others) }));
+            both.await.expect_err("Redis is down");
+        }
+        assert_eq!(client.health().pending_releases, 0);
+        scene.network.start(scene.server, |_, _| {});
+        let before = scene.calls("evalsha");
+        sleep(2 * SECOND).await;
+        // The client gives up its entries in the two queues, if there are any.
+        assert!(scene.calls("evalsha") <= before + 2, "something was undone");
+        release(hold(&plain).await).await;
+        release(guard).await;
+        assert!(machine.run(client.shutdown(SECOND)).await.is_clean());
+    });
+}
+
 #[test]
 fn a_call_during_a_short_outage_succeeds_when_it_is_over() {
     play_with(MINUTE, async |way| {

@@ -11,7 +11,8 @@
 --          sharded channels; empty if this server does not know them all
 -- ARGV[7]  the command that publishes: PUBLISH, or SPUBLISH in a cluster with
 --          sharded channels
--- ARGV[8]  how many of its subscribers are this client: 0 or 1
+-- ARGV[8]  how many of its subscribers are this client: 0 or 1; empty if no release follows, because
+--          nobody is inside, and all have to hear that it ends sooner
 --
 -- Replies  an      array of two: how many clients are subscribed to the channel (-1: that is
 --                  not known), and the last token drawn (0: none)
@@ -28,6 +29,8 @@
 -- ends. So if it ends sooner now, this publishes the message of a release, which every
 -- client understands: if it ends sooner by more than the 50 ms by which a waiter may be
 -- late. This client knows without a message.
+-- If no release follows, the message that wakes all threads of a Redisson comes before it: that
+-- of a release wakes one, which passes nothing on. The other is for a thread that has yet to park.
 -- The first write is a PEXPIRE because Redis allows that when its memory is full,
 -- and after the first allowed write it lets the script finish. What may be refused
 -- all the same is called protected: without tokens the next hold draws its own.
@@ -38,7 +41,7 @@
 -- owner may come in, whose lock this would change.
 
 local key, owner, count, lease = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
-local channel, numsub, publish, ours = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
+local channel, numsub, publish, ours = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local failed, held = lost(key, owner)
 if failed then
   return failed
@@ -56,7 +59,10 @@ end
 local subscribers = numsub ~= '' and redis.pcall('PUBSUB', numsub, channel)
 local listening = subscribers and subscribers[2] or -1
 local sooner = remaining < 0 or remaining > tonumber(lease) + 50
-if sooner and (listening < 0 or listening > ours) then
+if sooner and ours == '' then
+  redis.pcall(publish, channel, '1')
+end
+if sooner and (ours == '' or listening < 0 or listening > tonumber(ours)) then
   redis.pcall(publish, channel, '0')
 end
 return {listening, token or 0}, sooner

@@ -307,7 +307,7 @@ impl Handoffs {
         let names = &possession.names;
         let server = call.router.movable_server_of(names.key());
         // Else a listener may be another client. A message to this client has its head ask once.
-        let listens = |on| !update.retains() && self.waiters.stays_subscribed(names, on);
+        let listens = |on| (!update.retains()).then(|| self.waiters.stays_subscribed(names, on));
         let entry = self.bring_entry(names, update.is_ahead());
         // The new holder may have come to read, too.
         let readers = possession.holds.lock().readers();

@@ -80,9 +80,13 @@ impl TokenBlock {
         Self { before: last.get() - u64::from(left), left }
     }
 
+    /// For more calls than that a block is no larger.
+    pub(crate) const MOST_CALLS: usize = 512;
+
     /// How many tokens to draw for so many calls: enough for those that come while a request for more is under way.
     pub(crate) fn size_for(calls: usize) -> u32 {
-        if calls == 0 { 0 } else { u32::try_from(2 * calls).unwrap_or(u32::MAX).clamp(64, 1024) }
+        let tokens = 2 * calls.min(Self::MOST_CALLS);
+        if calls == 0 { 0 } else { u32::try_from(tokens).unwrap_or(u32::MAX).max(64) }
     }
 
     /// The next token.

@@ -12,9 +12,10 @@ use crate::possession::{AcquiredHold, Ask, FoundBy, Held, Nesting, Possession};
 use crate::protocol::{Acquired, Call, QueueEntry, ServerClock, Terms};
 use crate::releaser::PossessionSession;
 use crate::token::TokenBlock;
-use crate::wait::{Ticket, silence};
+use crate::wait::Ticket;
 
 use super::readers::found_beside;
+use super::timeout::longest_wait;
 use super::{Acquisition, One, Question, Tried};
 
 /// For how long readers may join without a request at most, where an answer takes no longer.
@@ -380,11 +381,10 @@ impl<Q> Acquisition<'_, Q> {
         session: &PossessionSession<'_>,
         replicas: Replicas,
     ) -> Result<(), Error> {
-        // At most two `WAIT`s, one that is under way and its own, and the time of their answers.
         let possession = session.possession();
         let (router, events) = (&self.engine.router, &self.engine.events);
-        let answers = silence(router.round_trip_of(possession.names.key()));
-        let deadline = session.call.deadline.max(clock::now() + 2 * replicas.timeout + answers);
+        let longest = longest_wait(replicas, router.round_trip_of(possession.names.key()));
+        let deadline = session.call.deadline.max(clock::now() + longest);
         let mut timing = events.metrics.asks(Operation::Wait);
         timing.begins(clock::now);
         let answer =

@@ -1,11 +1,12 @@
 //! What a wait is to its call, and what follows from that: what is counted, warned of, and waited out.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::error::Error;
 use crate::wait::{Ticket, WaitLimits};
 
+use super::timeout::longest_wait;
 use super::{Acquisition, Question, Wait};
 
 /// What a wait is to its call.
@@ -79,9 +80,15 @@ impl<Q: Question> Acquisition<'_, Q> {
     }
 
     /// Until when the call waits for an answer: it returns within its wait, or within the command timeout if that
-    /// is longer. One that gives up has a deadline of its own, and its error says what failed.
+    /// is longer, and the time that replicas have. One that gives up has a deadline of its own, and its error says what
+    /// failed.
     pub(super) fn until_answer(&self, gives_up_at: Option<Instant>) -> Option<Instant> {
-        let until = self.until().filter(|_| gives_up_at.is_none());
-        until.map(|until| until.max(self.begun + self.engine.config.command_timeout))
+        let config = &self.engine.config;
+        let until = self.until().filter(|_| gives_up_at.is_none())?;
+        let until = until.max(self.begun + config.command_timeout);
+        let replicas = config
+            .replicas
+            .map_or(Duration::ZERO, |replicas| longest_wait(replicas, self.server().round_trip));
+        Some(until.checked_add(replicas).unwrap_or(until))
     }
 }

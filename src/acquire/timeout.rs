@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::clock;
+use crate::config::Replicas;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Outcome};
 use crate::wait::silence;
@@ -43,6 +44,12 @@ pub(super) struct Server {
     pub(super) name: String,
     /// How long an answer of it takes.
     pub(super) round_trip: Duration,
+}
+
+/// How long replicas may take, once Redis has granted a lock: at most two `WAIT`s, one that is under way and its own, and
+/// the time of their answers.
+pub(super) fn longest_wait(replicas: Replicas, round_trip: Duration) -> Duration {
+    2 * replicas.timeout + silence(round_trip)
 }
 
 /// The answer, or `None` if the wait ends first. If the server has been [silent](silence) for too long by then, an

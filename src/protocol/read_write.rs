@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
 
+use crate::clock;
 use crate::error::Error;
 use crate::token::Drawn;
 use crate::transport::{Answer, Request};
@@ -33,7 +34,7 @@ fn writes(owner: &str) -> bool {
 
 impl<'a> Call<'a> {
     /// Asks for a hold of a read-write lock, as [`acquire`](Call::acquire) does for others. If readers keep a writer
-    /// out, this looks at once whether they are alive, at 64 of them at a time.
+    /// out, this looks at once whether they are alive, at 64 of them at a time, for half of its time at most.
     pub(super) async fn acquire_read_write(
         &mut self,
         names: &Names,
@@ -43,21 +44,29 @@ impl<'a> Call<'a> {
         beside: Option<&str>,
     ) -> Result<(Acquired, Instant, QueueNews), Error> {
         let mut answer = self.ask_read_write(names, owner, terms, entry, beside, &[]).await?;
+        let begun = clock::now();
+        let until = begun + self.deadline.saturating_duration_since(begun) / 2;
         // If it has looked, and the answer names readers all the same, some were dead, and it has not seen all.
-        loop {
+        let sees_all = loop {
             let mut readers = readers(&answer.value);
             // That one is alive.
             readers.retain(|(reader, _)| beside != Some(reader));
-            if readers.is_empty() {
-                break;
+            if readers.is_empty() || clock::now() >= until {
+                break readers.is_empty();
             }
             answer = self.ask_read_write(names, owner, terms, entry, beside, &readers).await?;
-        }
+        };
         let news = QueueNews::take(&mut answer);
         // For a reader there is no token before the first writer.
         let has_none = !writes(owner) && answer.value == Value::Nil;
         let (mut acquired, sent) = acquired(answer, if has_none { 0 } else { terms.tokens })?;
         acquired.asks_again_without_entry(Some(entry), &news);
+        if let Acquired::Refused { remaining, .. } = &mut acquired
+            && !sees_all
+        {
+            // The next request of the call goes on with them.
+            *remaining = Some(Duration::from_millis(1));
+        }
         Ok((acquired, sent, news))
     }
 

@@ -27,7 +27,8 @@ pub(crate) struct Updated {
 
 impl<'a> Call<'a> {
     /// Sets the count and the lease of a lock that `owner` has. `listens` says whether this client is subscribed to the
-    /// lock's channel on the connection of that number, and needs no message; `entry` is that of its next waiter, if Redis
+    /// lock's channel on the connection of that number, and needs no message; `None` if all need one, because no release
+    /// follows. `entry` is that of its next waiter, if Redis
     /// keeps a queue, and `beside` is the reader that may be beside a writer that draws no tokens. If Redis does not have
     /// the lock, the flag says that an earlier sending was never answered: it may have been executed.
     pub(crate) async fn update(
@@ -35,7 +36,7 @@ impl<'a> Call<'a> {
         names: &Names,
         owner: &str,
         terms: Terms,
-        listens: impl Fn(u64) -> bool + Send + Sync,
+        listens: impl Fn(u64) -> Option<bool> + Send + Sync,
         (entry, beside): (Option<QueueEntry>, Option<&str>),
     ) -> Result<Result<Updated, (Loss, bool)>, Error> {
         let is_said = entry.is_some() && names.is_read_write();
@@ -79,7 +80,7 @@ impl<'a> Call<'a> {
         &self,
         names: &'r Names,
         draws: bool,
-        listens: impl Fn(u64) -> bool + Send + Sync + 'r,
+        listens: impl Fn(u64) -> Option<bool> + Send + Sync + 'r,
         args: impl Fn(&mut Cmd) + Send + Sync + 'r,
     ) -> Request<'r>
     where
@@ -95,7 +96,11 @@ impl<'a> Call<'a> {
             let channels = router.channels();
             args(&mut cmd);
             cmd.arg(names.channel()).arg(count_listeners(channels));
-            cmd.arg(publish(channels)).arg(u8::from(listens(on.number())));
+            cmd.arg(publish(channels));
+            match listens(on.number()) {
+                Some(listens) => cmd.arg(u8::from(listens)),
+                None => cmd.arg(""),
+            };
             cmd
         };
         let request = self.request(Some(&SCRIPTS.update), Cmd::new(), names.key());

@@ -22,7 +22,7 @@ use super::node::{Node, Purpose};
 use super::retry::REDIRECTIONS;
 use super::rewrite::{Replicated, Rewrite};
 use super::supervisor::DialError;
-use super::{Connection, Router, address};
+use super::{Connection, Router, Topology, address};
 use crate::clock;
 use crate::config::Replicas;
 use crate::host::spawn;
@@ -124,9 +124,13 @@ impl ReplicaWait {
     ) -> RedisResult<Vec<Replicated>> {
         let timeout = u64::try_from(self.replicas.timeout.as_millis()).unwrap_or(u64::MAX);
         let mut cmds = redis::pipe();
+        // For a lock whose slot is about to be here. A server without a cluster would refuse that.
+        let asking = matches!(self.router.topology, Topology::Cluster(_));
         for caller in callers {
-            // For a lock whose slot is about to be here; a refusal elsewhere does no harm.
-            cmds.cmd("ASKING").add_command(caller.request.cmd.clone());
+            if asking {
+                cmds.cmd("ASKING");
+            }
+            cmds.add_command(caller.request.cmd.clone());
         }
         cmds.cmd("WAIT").arg(self.replicas.count).arg(timeout);
         clock::timeout_at(deadline, connection.close_stale()).await.map_err(io::Error::from)??;
@@ -136,8 +140,8 @@ impl ReplicaWait {
                 answers.map_err(io::Error::from)??.into_iter().map(Value::extract_error);
             let mut held = Vec::with_capacity(callers.len());
             while held.len() < callers.len() {
-                // Behind the answer to ASKING.
-                held.push(answers.nth(1).unwrap_or(Ok(Value::Nil)));
+                // In a cluster behind the answer to ASKING.
+                held.push(answers.nth(asking.into()).unwrap_or(Ok(Value::Nil)));
             }
             let unknown = |held: &RedisResult<_>| held.as_ref().is_err_and(is_unknown_script);
             if held.iter().any(unknown) {

@@ -8,13 +8,17 @@ use crate::clock;
 
 use super::{Effects, Waiters};
 
+/// How long at least before the next look at all waiters, if the last one took that long. Waiters that came one after the
+/// other share a look, and looks take one percent of the time at most.
+fn pause_before(threshold: Duration, took: Duration) -> Duration {
+    (threshold / 64).max(100 * took)
+}
+
 impl Waiters {
     /// Wakes each waiter once, when it has waited for `threshold`. A waiter that joins a queue later than that looks
     /// at the clock itself.
     pub(crate) async fn wake_who_waits_long(&self, threshold: Duration) {
-        // Waiters that came one after the other share a look.
-        let pause = threshold / 64;
-        let mut before = clock::now();
+        let (mut before, mut took) = (clock::now(), Duration::ZERO);
         loop {
             let now = clock::now();
             // A waiter that comes later is due later than that.
@@ -22,6 +26,7 @@ impl Waiters {
                 return std::future::pending().await;
             };
             let mut due = Effects::default();
+            let pause = pause_before(threshold, took);
             for waiter in self.queues.lock().waiters() {
                 let Some(at) = waiter.since.checked_add(threshold) else { continue };
                 if at > now {
@@ -30,9 +35,24 @@ impl Waiters {
                     due.wake.push(waiter.clone());
                 }
             }
+            took = clock::now().saturating_duration_since(now);
             self.run(due);
             before = now;
             clock::sleep_until(next).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_at_all_waiters_take_one_percent_of_the_time_at_most() {
+        let [second, ms] = [Duration::from_secs(1), Duration::from_millis(1)];
+        assert_eq!(pause_before(64 * second, ms), second);
+        for threshold in [ms, 100 * ms, second] {
+            assert_eq!(pause_before(threshold, ms), 100 * ms);
         }
     }
 }

@@ -67,6 +67,8 @@ fn cases() -> [Played; 4] {
         "rust reads a lock of java" => reading::rust_reads_a_lock_of_theirs,
         "both write one hash with one field and a lease" => reading::both_write_the_same,
         "an explicit lease of either ends for a waiter of the other" => leases::end_for_the_other_side,
+        "all threads of java hear of a lock that stays for less than its lease" =>
+            leases::that_get_shorter_are_told_to_all_threads,
         "tokens grow whoever takes them" => tokens::grow_whoever_takes_them,
         "tokens grow from hand to hand" => tokens::grow_from_hand_to_hand,
         "watchdogs keep the other side out" => watchdogs::keep_the_other_side_out,

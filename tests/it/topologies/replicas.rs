@@ -78,6 +78,22 @@ async fn t10_one_of_two_is_not_two() {
     release(hold(&one.lock("one")).await).await;
 }
 
+/// The replicas have longer than an answer may take, and the call waits for less than both.
+#[tokio::test]
+async fn t10_a_call_with_a_short_wait_is_told_how_many_replicas_have_the_lock() {
+    let group = Replicated::start(1);
+    let primary = group.primary();
+    let options = LockClient::builder().url(primary.url()).replicas(1, ms(1_500));
+    let client = connected(options.command_timeout(ms(750))).await;
+    release(hold(&client.lock("name")).await).await;
+    group.replica().pause();
+    had_by(client.lock("name").try_lock(ms(10), MINUTE).await, 0, 1);
+    until_free("a lock that is given back", primary, "name").await;
+    // It asks for nothing that a server without a cluster refuses.
+    let asked: String = primary.ask(&["INFO", "commandstats"]);
+    assert!(asked.contains("cmdstat_wait:") && !asked.contains("cmdstat_asking:"), "{asked}");
+}
+
 #[tokio::test]
 async fn t10_who_waited_in_line_is_told_too_when_the_wait_is_over() {
     let group = Replicated::start(1);

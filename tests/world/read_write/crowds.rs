@@ -445,6 +445,24 @@ fn a_writer_waits_for_none_of_two_hundred_readers_that_have_died() {
     });
 }
 
+/// They were killed at each roll-out for days. A look at all of them takes longer than one request may.
+#[test]
+fn a_writer_far_away_waits_for_none_of_two_thousand_readers_that_have_died() {
+    play(0, async |scene| {
+        let (machine, client) = scene.client(ms(200), LockClient::builder()).await;
+        died(scene, 2_000);
+        scene.ask::<()>(&["PEXPIRE", "config", "3600000"]);
+        let (lock, begun) = (client.read_write_lock("config"), Instant::now());
+        let tried = machine.run(lock.try_write_now()).await.expect("Redis has answered");
+        assert!(tried.is_none(), "it has yet to look at all");
+        let guard = machine.run(lock.write()).await.expect("nobody reads");
+        // A question about 63 of them at a time, and the first one of each request.
+        let took = begun.elapsed();
+        assert!(took <= 50 * ms(200), "{took:?}");
+        guard.unlock().await.expect("a release");
+    });
+}
+
 /// Who leaves others behind tells nobody: all of these others have died.
 #[test]
 fn a_writer_behind_a_reader_among_two_hundred_that_have_died_hears_it_leave() {

@@ -6,7 +6,7 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::post;
-use redlatch::{Lease, LockClient, Shutdown};
+use redlatch::{ErrorKind, Lease, LockClient, Shutdown};
 use tokio::net::TcpListener;
 use tokio::signal::unix::Signal;
 use tokio::sync::oneshot;
@@ -47,6 +47,10 @@ async fn job(
     match locks.lock(&name).try_with(Duration::ZERO, Lease::Watchdog, async |_| work.await).await {
         Ok(Some(())) => (StatusCode::OK, format!("{name} is done")),
         Ok(None) => (StatusCode::CONFLICT, format!("{name} is under way")),
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+        // The text of an error is for the log: it names servers.
+        Err(error) if error.kind() == ErrorKind::Lost => {
+            (StatusCode::CONFLICT, format!("{name} may be under way elsewhere"))
+        }
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "try again".to_owned()),
     }
 }

@@ -1,7 +1,7 @@
 use std::net::{SocketAddr, TcpListener};
 
 use redlatch_recipes::actix_service::serve;
-use redlatch_recipes::shop::Shop;
+use redlatch_recipes::shop::{Shop, lock_of};
 
 use crate::street::{elsewhere, order, post, shop, shop_at, until};
 use crate::support::{Server, unique};
@@ -19,7 +19,7 @@ fn start(shop: &Shop) -> SocketAddr {
 async fn a_request_that_finds_the_lock_taken_is_answered_at_once_with_409() {
     let shop = shop();
     let (order, address) = (order(&shop.orders).await, start(&shop));
-    let guard = elsewhere().await.lock(format!("order:{order}")).lock().await.unwrap();
+    let guard = elsewhere().await.lock(lock_of(order)).lock().await.unwrap();
     let path = format!("/orders/{order}/pay");
     let answer = post(address, &path).await;
     assert_eq!(answer.status, 409, "{answer:?}");

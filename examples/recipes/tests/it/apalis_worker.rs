@@ -1,5 +1,6 @@
 use apalis::prelude::{MemoryStorage, TaskSink};
 use redlatch_recipes::apalis_worker::{Pay, work};
+use redlatch_recipes::shop::lock_of;
 
 use crate::street::{elsewhere, order, shop, until};
 
@@ -7,7 +8,7 @@ use crate::street::{elsewhere, order, shop, until};
 async fn a_job_that_finds_its_lock_taken_comes_again_until_it_is_done() {
     let shop = shop();
     let order = order(&shop.orders).await;
-    let guard = elsewhere().await.lock(format!("order:{order}")).lock().await.unwrap();
+    let guard = elsewhere().await.lock(lock_of(order)).lock().await.unwrap();
     let mut jobs = MemoryStorage::new();
     jobs.push(Pay { order }).await.unwrap();
     let worker = tokio::spawn(work(jobs, shop.clone()));
@@ -25,7 +26,7 @@ async fn a_job_whose_write_the_table_refuses_does_not_come_again() {
     let later =
         sqlx::query("UPDATE orders SET token = $2 WHERE id = $1").bind(refused).bind(i64::MAX);
     later.execute(&shop.orders.database).await.expect("a row");
-    let guard = elsewhere().await.lock(format!("order:{busy}")).lock().await.unwrap();
+    let guard = elsewhere().await.lock(lock_of(busy)).lock().await.unwrap();
     let mut jobs = MemoryStorage::new();
     for order in [refused, busy] {
         jobs.push(Pay { order }).await.unwrap();

@@ -1,7 +1,7 @@
 use std::net::SocketAddr;
 
 use redlatch_recipes::axum_service::router;
-use redlatch_recipes::shop::Shop;
+use redlatch_recipes::shop::{Shop, lock_of};
 use tokio::net::TcpListener;
 
 use crate::street::{elsewhere, order, post, shop, shop_at};
@@ -28,7 +28,7 @@ async fn an_order_is_charged_once_and_its_receipt_has_the_token_of_its_lock() {
         .fetch_one(&shop.orders.database)
         .await
         .expect("a row");
-    let next = elsewhere().await.fenced_lock(format!("order:{order}")).lock().await.unwrap();
+    let next = elsewhere().await.fenced_lock(lock_of(order)).lock().await.unwrap();
     assert!(token > 0 && u64::try_from(token).unwrap() < next.token().get());
     next.unlock().await.unwrap();
 }
@@ -37,7 +37,7 @@ async fn an_order_is_charged_once_and_its_receipt_has_the_token_of_its_lock() {
 async fn a_request_that_finds_the_lock_taken_is_answered_at_once_with_409() {
     let shop = shop();
     let (order, address) = (order(&shop.orders).await, serve(&shop).await);
-    let guard = elsewhere().await.lock(format!("order:{order}")).lock().await.unwrap();
+    let guard = elsewhere().await.lock(lock_of(order)).lock().await.unwrap();
     let path = format!("/orders/{order}/pay");
     let answer = post(address, &path).await;
     assert_eq!(answer.status, 409, "{answer:?}");

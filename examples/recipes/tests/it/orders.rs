@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use redlatch_recipes::shop::lock_of;
+
 use crate::street::{elsewhere, order, shop, soon};
 
 #[tokio::test]
@@ -7,7 +9,7 @@ async fn a_holder_whose_lease_has_ended_writes_nothing_after_its_successor() {
     let shop = shop();
     let (one, other, orders) = (elsewhere().await, elsewhere().await, &shop.orders);
     let order = order(orders).await;
-    let name = format!("order:{order}");
+    let name = lock_of(order);
 
     let late = one.fenced_lock(&name).lock_with_lease(Duration::from_millis(50)).await.unwrap();
     // It is paused here, past its lease, and the next one gets the lock.

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use redlatch_recipes::shop::Shop;
+use redlatch_recipes::shop::{Shop, lock_of};
 use redlatch_recipes::tonic_service::generated::till_client::TillClient;
 use redlatch_recipes::tonic_service::generated::till_server::TillServer;
 use redlatch_recipes::tonic_service::{PayReply, PayRequest};
@@ -36,7 +36,7 @@ async fn pay(
 async fn a_call_waits_for_the_lock_while_its_caller_does() {
     let shop = shop();
     let (order, till) = (order(&shop.orders).await, start(&shop).await);
-    let guard = elsewhere().await.lock(format!("order:{order}")).lock().await.unwrap();
+    let guard = elsewhere().await.lock(lock_of(order)).lock().await.unwrap();
     let call = tokio::spawn(async move { pay(&till, order, Duration::from_secs(30)).await });
     until("the call waits", async || shop.locks.stats().waiting == 1).await;
     guard.unlock().await.unwrap();
@@ -47,7 +47,7 @@ async fn a_call_waits_for_the_lock_while_its_caller_does() {
 async fn a_call_whose_lock_stays_busy_is_aborted_before_its_caller_gives_up() {
     let shop = shop();
     let (order, till) = (order(&shop.orders).await, start(&shop).await);
-    let guard = elsewhere().await.lock(format!("order:{order}")).lock().await.unwrap();
+    let guard = elsewhere().await.lock(lock_of(order)).lock().await.unwrap();
     let refused = pay(&till, order, Duration::from_secs(2)).await.unwrap_err();
     assert_eq!(refused.code(), Code::Aborted, "{refused:?}");
     assert_eq!(shop.locks.stats().waited, 1, "it waited");

@@ -113,7 +113,8 @@ impl LockClientBuilder {
     /// version of Redis there may need a new client.
     ///
     /// Releases are published on sharded channels if the first node that answers has them (Redis 7.0
-    /// and newer), else on plain ones. Redisson decides it like that, too, and all clients of one lock
+    /// and newer), else on plain ones. Redisson from 3.28 on decides it like that, too, unless its
+    /// `shardedSubscriptionMode` is set; an older one may use plain ones in any case. All clients of one lock
     /// have to come to the same answer. So during an upgrade of the servers from 6.2 start no new
     /// clients before the last node is upgraded, and then start all of them again. A lock stays safe
     /// without that, but a release reaches only the clients that listen on channels of its kind: the
@@ -130,7 +131,8 @@ impl LockClientBuilder {
 
     /// Counts an acquire only once `count` replicas have it, by Redis' `WAIT`. If fewer have it within
     /// `timeout`, the client gives the lock back, and the call returns
-    /// [`Unavailable`](crate::ErrorKind::Unavailable), which says how many had it. Off unless set; the
+    /// [`Unavailable`](crate::ErrorKind::Unavailable), which says how many had it. A call that waits already without an end
+    /// goes on: it takes the lock again each half second, until the `outage_limit`. Off unless set; the
     /// count is at least 1, the timeout from 1 ms to half the watchdog timeout.
     ///
     /// An acquire is two round trips then, and what the replicas take. Many acquires share one `WAIT`,
@@ -295,8 +297,8 @@ impl LockClientBuilder {
     /// fails. Calls before Redis is there behave as in an outage: they return
     /// [`Unavailable`](crate::ErrorKind::Unavailable) after the command timeout, those that would wait for a lock
     /// included. What [`connect`](Self::connect) reports as its error, calls report: a password
-    /// that is refused, say. Behind Sentinels and in a cluster they report it as `Unavailable`, and the
-    /// reason is in the log.
+    /// that is refused, say. While no Sentinel names the primary, and no node of a cluster reports the slots, they report it as
+    /// `Unavailable`, and the reason is in the log.
     ///
     /// ```no_run
     /// # fn example() -> Result<(), redlatch::Error> {

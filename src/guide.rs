@@ -52,6 +52,7 @@ pub mod choosing {}
 /// [`stats`]: crate::LockClient::stats
 /// [`health`]: crate::LockClient::health
 /// [`shutdown`]: crate::LockClient::shutdown
+/// [from Redisson]: crate::guide::migrating#from-redisson
 /// [sigterm]: crate::guide::recipes#stop-on-sigterm-without-leaving-a-lock
 /// [a test]: crate::guide#in-the-repository
 #[doc = include_str!("guide/deployment.md")]

@@ -57,7 +57,9 @@ impl View {
         let host = address::host(&info).to_owned();
         let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
         let mut server = open(&redis::Client::open(info)?, config, answer_timeout).await?;
-        let listeners = question("PUBSUB", "SHARDNUMSUB");
+        // Of a channel, as Redisson asks: Azure Managed Redis leaves it without an answer if there is none.
+        let mut listeners = question("PUBSUB", "SHARDNUMSUB");
+        listeners.arg("0");
         let questions = [who_has_what(), how_are_you(), whom_do_you_know(), listeners];
         let answers = ask_first(&mut server.connection, name, questions);
         let [slots, state, members, listeners] = clock::within(answer_timeout, answers).await?;

@@ -259,7 +259,8 @@ impl LockClient {
     /// locks within round trips, and not when their leases end.
     ///
     /// Refuses new calls at once, nested ones as well, and ends waiting ones with [`Closed`](crate::ErrorKind::Closed).
-    /// Then it waits until the guards are dropped or unlocked, for `patience` at most, and renews their leases meanwhile.
+    /// Then it waits until the guards are dropped or unlocked, and Redis has answered what is under way, for `patience` at
+    /// most, and renews their leases meanwhile. So in an outage it takes all of its `patience` if a release is pending.
     /// After that it sets the guards that are still alive to lost, with [`Loss::Closed`](crate::Loss::Closed), and then
     /// releases their locks: a holder knows its loss before another client can get the lock. In the end it waits until
     /// Redis has confirmed all releases, for the command timeout at most, and stops renewing. It returns what was left.

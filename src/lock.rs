@@ -67,7 +67,8 @@ pub use multi::MultiLock;
 /// | the first waiter of a client, before it waits | 3: the request that Redis refused, the subscription, one more request |
 ///
 /// All calls but [`name`](Self::name) and [`owner`](Self::owner) need a Tokio runtime with time
-/// and I/O enabled, any one; a call from another runtime than before makes its own connection.
+/// and I/O enabled, any one; a call from another runtime than before makes its own connection. Poll the future of a call
+/// in the runtime in which it was polled first: its timers are there.
 ///
 /// Like every fair async mutex, the lock relies on waiting futures being polled. A call that was polled,
 /// and is neither polled again nor dropped, holds up the waiters of this client behind it; calls on

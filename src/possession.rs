@@ -350,7 +350,7 @@ impl HoldState {
         if millis < self.lease {
             let kept_until = self.kept_until();
             let rare = self.rare();
-            rare.shortened += u32::from(below_default);
+            rare.shortened = rare.shortened.wrapping_add(below_default.into());
             // Whether Redis hears of it is not known yet.
             rare.kept_until = kept_until;
         }

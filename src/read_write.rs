@@ -53,7 +53,7 @@ pub use guards::{ReadGuard, ReadWriteGuard, WriteGuard};
 /// # One handle
 ///
 /// Calls on one handle nest, as those on a [`Lock`](crate::Lock) do, and a clone is another handle. (But all readers of a client are
-/// one owner: a call to read, an `unlock` of a reader or a change to write that was polled and is not polled again
+/// one owner: a call to read, an `unlock` or `extend` of a reader, or a change to write that was polled and is not polled again
 /// holds up the other handles that read, until their command timeout.) The guards of a
 /// handle keep others out, and never the handle itself:
 ///

@@ -141,6 +141,12 @@ impl Node {
         in_use.map(|connection| connection.round_trip()).min()
     }
 
+    /// Whether a runtime that lives has no connection to it, though it has had one or dials it.
+    pub(super) fn is_dialled(&self) -> bool {
+        let mut slots = self.runtime_slots().into_iter();
+        slots.any(|slot| slot.in_use().is_none() && !slot.runtime_has_ended())
+    }
+
     /// Whether there was ever a connection to it.
     pub(super) fn was_reached(&self) -> bool {
         self.runtime_slots().iter().any(|runtime_slot| !runtime_slot.dial_time().is_zero())

@@ -134,13 +134,16 @@ impl Router {
     }
 
     /// Each server by its address, with how long a round trip to it takes if there is a connection. None behind
-    /// Sentinels as long as no primary is found.
+    /// Sentinels as long as no primary is found. A connection of a runtime that nothing drives does not count while dials
+    /// from elsewhere fail: it may have ended long ago.
     pub(crate) fn round_trips(&self) -> Vec<(String, Option<Duration>)> {
         let nodes = match &self.topology {
             Topology::Sentinel(sentinels) => Vec::from_iter(sentinels.found_primary()),
             _ => self.nodes(),
         };
-        nodes.iter().map(|node| (address::name(&node.info()), node.round_trip())).collect()
+        let is_down = |node: &Node| node.is_dialled() && self.events.is_silent(node.number);
+        let round_trip = |node: &Node| node.round_trip().filter(|_| !is_down(node));
+        nodes.iter().map(|node| (address::name(&node.info()), round_trip(node))).collect()
     }
 
     /// How long an answer of the server of a key takes; zero as long as that is unknown. What was measured last may be too

@@ -94,15 +94,11 @@ impl<W> Queues<W> {
                 !queue.is_unused(now) || subscriptions.has(names)
             };
             self.sweep.sweep(&mut self.by_lock, keep);
-            self.in_order.retain(|names, ()| self.by_lock.contains_key(names));
         }
         let (order, first_request) = match names.is_in_order() {
             true => (Order::Queued(OwnEntry::default()), limits.grace),
             false => (Order::TakesTurns(None), limits.request),
         };
-        if names.is_in_order() {
-            self.in_order.insert(names.clone(), ());
-        }
         self.by_lock.insert(names.clone(), WaitQueue::new(order, first_request, now));
     }
 
@@ -122,6 +118,9 @@ impl<W> Queues<W> {
     ) {
         let is_live = self.subscriptions.keep(names);
         self.make(names);
+        if names.is_in_order() && !self.in_order.contains_key(names) {
+            self.in_order.insert(names.clone(), ());
+        }
         self.change(names, |queue, cx| queue.join(ticket, waiter, stay, is_live, cx));
     }
 
@@ -311,9 +310,17 @@ impl<W> Queues<W> {
 
     /// Whether a waiter of this client is in a queue that Redis keeps, too. Or one was there lately: a next one that
     /// finds the subscription there is nothing that the drivers hear of.
-    pub(crate) fn any_in_order(&self) -> bool {
-        let waits = |names| self.by_lock.get(names).is_some_and(|queue| !queue.is_empty());
-        self.in_order.keys().any(|names| waits(names) || self.subscriptions.has(names))
+    pub(crate) fn any_in_order(&mut self) -> bool {
+        let Self { by_lock, subscriptions, in_order, .. } = self;
+        let is_used = |names: &Arc<Names>| {
+            by_lock.get(names).is_some_and(|queue| !queue.is_empty()) || subscriptions.has(names)
+        };
+        if in_order.keys().next().is_some_and(is_used) {
+            return true;
+        }
+        // Each that is used no more is looked at once.
+        in_order.retain(|names, ()| is_used(names));
+        !in_order.is_empty()
     }
 
     /// The client was closed: all waiters leave. Returns the locks in whose queues its entries are to be given up,

@@ -154,6 +154,20 @@ async fn a_client_is_ready_while_a_server_is_up_and_it_is_not_closed() {
     assert!(!client.health().is_ready() && client.health().is_closed);
 }
 
+/// Its connection has ended, and nothing reads that.
+#[test]
+fn a_client_is_not_ready_by_the_connection_of_a_runtime_that_nothing_drives() {
+    let server = Server::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = runtime.block_on(connect(&server));
+    runtime.block_on(async { release(hold(&client.lock("name")).await).await });
+    assert!(client.health().is_ready());
+    server.kill();
+    block_until("not ready", SOON, || !client.health().is_ready());
+    server.start_again();
+    block_until("ready again", SOON, || client.health().is_ready());
+}
+
 #[tokio::test]
 async fn each_server_of_a_topology_is_a_node() {
     let (sentinel, cluster) = (Setup::sentinel(), Setup::cluster());

@@ -31,3 +31,27 @@ fn to_wait_for_a_lock_takes_no_longer_beside_many_others_that_are_waited_for() {
     let (few, many) = (least(10), least(20_000));
     assert!(many < 20 * few, "{few:?} beside few, {many:?} beside many");
 }
+
+#[test]
+fn locks_in_order_for_which_no_call_waits_any_more_are_looked_at_once() {
+    let mut story = Story::new();
+    let mut wait_for = |story: &mut Story, number: usize| {
+        let name = number.to_string();
+        story.names = Arc::new(
+            Names::new("", &name).with_own_channel("0c2b5a3e-7a4e-4d56-9f0e-1d2c3b4a5968"),
+        );
+        let (ticket, _) = story.join();
+        story.drive();
+        ticket
+    };
+    for number in 0..100 {
+        let ticket = wait_for(&mut story, number);
+        assert!(story.queues.any_in_order());
+        story.leave(ticket);
+    }
+    story.now += 60 * SECOND;
+    story.plan();
+    assert!(!story.queues.any_in_order() && story.queues.in_order.is_empty());
+    wait_for(&mut story, 7);
+    assert!(story.queues.any_in_order());
+}

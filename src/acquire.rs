@@ -39,7 +39,7 @@ pub(crate) use all::acquire_all;
 use enqueued::Enqueued;
 pub(crate) use readers::{acquire_to_read, acquire_to_write, read_beside};
 use stage::Stage;
-use timeout::{Server, answer_by};
+use timeout::{Server, answer_by, longest_wait};
 pub(crate) use timeout::{Wait, forever};
 
 /// The pause after a try that Redis did not answer, unless the connection comes back before.

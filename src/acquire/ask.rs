@@ -15,8 +15,7 @@ use crate::token::TokenBlock;
 use crate::wait::Ticket;
 
 use super::readers::found_beside;
-use super::timeout::longest_wait;
-use super::{Acquisition, One, Question, Tried};
+use super::{Acquisition, One, Question, Tried, longest_wait};
 
 /// For how long readers may join without a request at most, where an answer takes no longer.
 const LONGEST_SHARE: Duration = Duration::from_secs(1);

@@ -6,8 +6,7 @@ use crate::clock;
 use crate::error::Error;
 use crate::wait::{Ticket, WaitLimits};
 
-use super::timeout::longest_wait;
-use super::{Acquisition, Question, Wait};
+use super::{Acquisition, Question, Wait, longest_wait};
 
 /// What a wait is to its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

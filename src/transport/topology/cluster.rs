@@ -221,12 +221,19 @@ impl Cluster {
         }
     }
 
-    /// With each turn another node in front, and not the same one for all clients.
+    /// With each turn another node in front, and not the same one for all clients. Behind them are nodes to which `ASK` led:
+    /// one that is about to get its first slots has yet to hear of the others.
     fn nodes_from(&self, turn: u64) -> Vec<Arc<Node>> {
-        let mut nodes = self.nodes();
-        let many = u64::try_from(nodes.len()).unwrap_or(1).max(1);
-        nodes.rotate_left(usize::try_from(turn % many).unwrap_or(0));
-        nodes
+        let map = self.map.read();
+        let (mut first, mut last) = (Vec::new(), Vec::new());
+        for (address, node) in map.nodes() {
+            let nodes = if map.is_asked(address) { &mut last } else { &mut first };
+            nodes.push(node.clone());
+        }
+        let many = u64::try_from(first.len()).unwrap_or(1).max(1);
+        first.rotate_left(usize::try_from(turn % many).unwrap_or(0));
+        first.extend(last);
+        first
     }
 
     fn replicas(&self) -> Vec<ConnectionInfo> {

@@ -53,6 +53,11 @@ impl<N> Map<N> {
         self.nodes.iter()
     }
 
+    /// Whether an `ASK` has led to that node lately.
+    pub(super) fn is_asked(&self, address: &Address) -> bool {
+        self.ask_redirects.contains_key(address)
+    }
+
     pub(super) fn replicas(&self) -> impl Iterator<Item = &Address> {
         self.replicas.iter()
     }
@@ -312,6 +317,7 @@ mod tests {
         replace_at(&mut map, &[a], now);
         let asked = map.node(b.clone(), |(host, _)| Ok::<_, ()>(host.clone())).unwrap();
         map.note_ask(b.clone(), now);
+        assert!(map.is_asked(&b) && !map.is_asked(&("a".to_owned(), 7)));
         assert_eq!(replace_at(&mut map, &[a], now), [""; 0]);
         assert_eq!(replace_at(&mut map, &[a], now + ASK_KEPT_FOR / 2), [""; 0]);
         let again = map.node(b, |_| Err("a new node")).unwrap();

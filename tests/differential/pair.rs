@@ -11,7 +11,7 @@ use super::clock::Clock;
 use super::resp::{Value, parse};
 use super::steps::{Like, Request, Step};
 use super::support::Server;
-use super::wanted::compared;
+use super::wanted::{compared, without_patch_level};
 
 /// So many connections take steps; one more looks.
 pub(crate) const CONNECTIONS: usize = 4;
@@ -54,18 +54,23 @@ pub(crate) struct Pair<'a> {
 }
 
 impl Real {
-    /// `None` where a clock cannot be set.
-    pub(crate) fn start() -> Option<Self> {
-        let clock = Clock::new()?;
+    /// An error says why there is nothing to compare: a clock cannot be set, or nothing simulates this server.
+    pub(crate) fn start() -> Result<Self, String> {
+        let clock = Clock::build()?;
         let probe = Server::start();
         let info: String = probe.ask(&["INFO", "server"]);
         let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
-        let said_version = field("redis_version:").expect("a version").trim().to_owned();
-        let version = match (field("valkey_version:"), said_version.split('.').next()) {
-            (Some(_), _) => Version::Valkey91,
-            (None, Some("6")) => Version::Redis62,
-            (None, Some("7")) => Version::Redis70,
-            _ => Version::Redis80,
+        let (make, number) = match field("valkey_version:") {
+            Some(number) => ("Valkey", number),
+            None => ("Redis", field("redis_version:").expect("a version")),
+        };
+        let said_version = format!("{make} {}", number.trim());
+        let version = match without_patch_level(&said_version) {
+            "Redis 6.2" => Version::Redis62,
+            "Redis 7.0" => Version::Redis70,
+            "Redis 8.0" => Version::Redis80,
+            "Valkey 9.1" => Version::Valkey91,
+            _ => return Err(format!("no simulated server speaks as {said_version} does")),
         };
         let debug = ["--enable-debug-command", "yes"];
         let args = if version == Version::Redis62 { &[][..] } else { &debug };
@@ -76,7 +81,7 @@ impl Real {
         // Later than it says now.
         let monotonic = Cell::new(Duration::from_secs(1 << 32));
         let patience = Cell::new(PATIENCE);
-        Some(Self { clock, monotonic, patience, server, version, said_version })
+        Ok(Self { clock, monotonic, patience, server, version, said_version })
     }
 
     /// From now on an answer that does not come at once does not come.
@@ -84,8 +89,8 @@ impl Real {
         self.patience.set(IMPATIENCE);
     }
 
-    pub(crate) fn name(&self) -> String {
-        format!("{:?} ({})", self.version, self.said_version)
+    pub(crate) fn name(&self) -> &str {
+        &self.said_version
     }
 
     /// Has its clock stand still at that time, when so much has passed since it was last set.

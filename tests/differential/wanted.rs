@@ -34,6 +34,10 @@ pub(crate) const WANTED: &[(&str, &str)] = &[
         "they are about the process: its buffers, its memory, its sockets",
     ),
     (
+        "the patch level of HELLO's version and of redis_version",
+        "the simulated server says one of each line, and the differences between them are not simulated",
+    ),
+    (
         "options that are not in the templates",
         "they are not simulated: no script of the client needs them, and they are answered with an \
          error, as unknown commands are",
@@ -71,6 +75,7 @@ const FIELDS: &[&str] = &[
 
 /// The answers of a connection as they are compared.
 pub(crate) fn compared(mut values: Vec<Value>, likes: &[Like]) -> Vec<Value> {
+    values = values.into_iter().map(without_patch_level_of_hello).collect();
     for like in likes {
         values = match like {
             Like::Same => values,
@@ -83,6 +88,22 @@ pub(crate) fn compared(mut values: Vec<Value>, likes: &[Like]) -> Vec<Value> {
         }
     }
     values
+}
+
+/// `7.0` of `7.0.15`.
+pub(crate) fn without_patch_level(version: &str) -> &str {
+    version.rsplit_once('.').map_or(version, |(line, _)| line)
+}
+
+fn without_patch_level_of_hello(mut value: Value) -> Value {
+    if let Value::Many(_, Some(fields)) = &mut value
+        && let [Value::Bulk(_), Value::Bulk(_), Value::Bulk(name), Value::Bulk(version), ..] =
+            &mut fields[..]
+        && name == b"version"
+    {
+        *version = without_patch_level(&String::from_utf8_lossy(version)).into();
+    }
+    value
 }
 
 /// The first elements of all arrays, then the second ones.
@@ -115,5 +136,9 @@ fn fields(line: &str) -> String {
         let name = word.split(['=', ':']).next().unwrap_or(word);
         FIELDS.contains(&name)
     };
-    line.split(' ').filter(known).collect::<Vec<_>>().join(" ")
+    let words: Vec<&str> = line.split(' ').filter(known).collect();
+    match words[..] {
+        [version] if version.starts_with("redis_version:") => without_patch_level(version).into(),
+        _ => words.join(" "),
+    }
 }

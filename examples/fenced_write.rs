@@ -17,7 +17,7 @@ use redlatch::{FencedLock, FencedLockGuard, LockClient};
 use rusqlite::{Connection, params};
 use support::{Result, Server, unique};
 
-const LEASE: Duration = Duration::from_millis(300);
+const LEASE: Duration = Duration::from_secs(1);
 
 /// What is in the account at first, and what each of two services withdraws.
 const BALANCE: i64 = 100;

@@ -30,7 +30,7 @@ const COUNTERS: usize = 3;
 const CUSTOMERS: usize = 12;
 
 /// Customers who come within a round trip have no order. This is far longer than one.
-const APART: Duration = Duration::from_millis(100);
+const APART: Duration = Duration::from_millis(200);
 
 /// Far longer than the example takes.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -40,7 +40,7 @@ fn a_lost_lock_stops_the_work() {
     assert!(lines[0].starts_with("removed 1 key after "), "{run:?}");
     let (before, after) = (number_in(lines[0], "after "), number_in(lines[1], "at page "));
     // It worked before, it went on until the watchdog asked, and then it stopped.
-    assert!(0 < before && before <= after && after < before + 75, "{run:?}");
+    assert!(0 < before && before <= after && after < before + 150, "{run:?}");
     assert!(lines[2].starts_with("unlock says: "), "{run:?}");
 }
 
@@ -263,8 +263,9 @@ fn a_flash_sale_says_so_when_redis_is_out_of_reach() {
 fn a_flash_sale_that_is_told_to_stop_tidies_up() {
     let server = Server::private().expect("a server");
     let mut sale = LongSale::start(&mut flash_sale(&server));
-    let pid = sale.process.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
+    // The shell's own `kill`: the program of that name is not everywhere.
+    let kill = format!("kill -TERM {}", sale.process.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().expect("sh").success());
     let status = wait(&mut sale.process);
     assert_eq!(status.code(), Some(1));
     assert_eq!(left_in(&server), NOTHING);

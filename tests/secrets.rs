@@ -118,7 +118,7 @@ impl Place {
     }
 
     fn with(start: impl FnOnce(&str) -> Option<Server>) -> Self {
-        let dir = TempDir::with_prefix("redlatch-secret-").expect("a temporary directory");
+        let dir = support::socket_dir();
         let socket = dir.path().join("redis.sock").to_str().expect("UTF-8").to_owned();
         let server = start(&socket);
         let port = server.as_ref().map_or(1, Server::port);
@@ -253,7 +253,7 @@ async fn not_when_the_url_is_none() {
         format!("redis://user:1/{SECRET}@127.0.0.1/"),
         format!("redis://user:x?{SECRET}@127.0.0.1/"),
         format!("redis://{ODD}@127.0.0.1/"),
-        format!("redis://user:{SECRET}@127.0.0.1/#insecure\n{SECRET}"),
+        format!("redis://user:{SECRET}@127.0.0.1:1/#insecure\n{SECRET}"),
         format!("rediss://user:{SECRET}@127.0.0.1:1/#{SECRET}"),
     ] {
         let error = failure(LockClient::builder().url(&url).command_timeout(ms(500))).await;

@@ -14,7 +14,9 @@ pub(crate) fn postgres(port: u16) -> Result<Guardian> {
     let user = user_for_postgres(&directory)?;
     let data = directory.join("data").display().to_string();
 
-    let options = ["-A", "trust", "-U", "postgres", "-D", &data];
+    // A locale of the environment need not be there; and what `initdb` writes has to outlive no power failure.
+    let alike = ["--no-locale", "-E", "UTF8", "--no-sync"];
+    let options = [&["-A", "trust", "-U", "postgres", "-D", &data], &alike[..]].concat();
     let init = command(&user, &bin.join("initdb"), &options);
     run(Command::new(&init[0]).args(&init[1..]).current_dir("/").stdout(Stdio::null()))?;
 

@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 
 use redlatch::kind::LockKind;
 use redlatch::{Lock, LockClient, LockClientBuilder, LockGuard};
+use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
@@ -68,6 +69,14 @@ impl Network {
     pub(crate) fn url(&self, server: &Server) -> String {
         server.url_at(self.port())
     }
+}
+
+/// A directory for a socket, whose path may have 107 bytes: not every temporary directory leaves room for it.
+pub(crate) fn socket_dir() -> TempDir {
+    let temporary = std::env::temp_dir();
+    let is_short = temporary.as_os_str().len() <= 60;
+    let parent = if is_short { temporary } else { "/tmp".into() };
+    TempDir::with_prefix_in("redlatch-socket-", parent).expect("a temporary directory")
 }
 
 /// What fails while it has one of these must not hide behind "poisoned".

@@ -20,8 +20,9 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn new(child: Child) -> Self {
-        // It reads from us until we are gone, whichever way that comes about.
-        let script = format!("read -r _; kill -9 {}", child.id());
+        // It reads from us until we are gone, whichever way that comes about: what ends us when a terminal is closed must
+        // not end it, too.
+        let script = format!("trap '' HUP INT QUIT TERM; read -r _; kill -9 {}", child.id());
         let heir = Command::new("sh")
             .args(["-c", &script])
             .stdin(Stdio::piped())

@@ -21,8 +21,9 @@ pub(crate) const MASTER: &str = "the-master";
 
 const QUORUM: usize = 2;
 
-/// A failover has to be noticed, voted on and carried out.
-const FAILOVER: Duration = Duration::from_secs(30);
+/// A failover has to be noticed, voted on and carried out. A Sentinel whose clock is set, or that stands still for two
+/// seconds, does none of that for 30 s, unless it can be told otherwise ([`hurry`]).
+const FAILOVER: Duration = Duration::from_secs(60);
 
 impl Sentinels {
     /// All of them know of each other and of the replicas.
@@ -155,7 +156,8 @@ pub(crate) fn conviction(host: &str, port: u16, epoch: u64) -> String {
 fn hurry(sentinel: &Server) {
     // A replica has to have been asked within five pings to be promoted, and is asked every second.
     let quick = ["PING-PERIOD", "400", "INFO-PERIOD", "500", "PUBLISH-PERIOD", "200"];
-    if sentinel.try_ask::<()>(&[&["SENTINEL", "DEBUG"], &quick[..]].concat()).is_ok() {
+    let patient = ["TILT-TRIGGER", "20000", "TILT-PERIOD", "1000"];
+    if sentinel.try_ask::<()>(&[&["SENTINEL", "DEBUG"], &quick[..], &patient].concat()).is_ok() {
         let down = ["SENTINEL", "SET", MASTER, "down-after-milliseconds", "1000"];
         sentinel.ask::<()>(&down);
     }

@@ -1,7 +1,5 @@
 //! The ways to say where Redis is and who asks.
 
-use tempfile::TempDir;
-
 use crate::prelude::*;
 
 const PASSWORD: &str = "p%w:/?#[]@ä";
@@ -80,7 +78,7 @@ async fn a_password_that_is_wrong_by_now_is_told_and_a_right_one_heals_it() {
 #[cfg(unix)]
 #[tokio::test]
 async fn a_socket_is_as_good_as_a_port() {
-    let dir = TempDir::with_prefix("redlatch-socket-").expect("a temporary directory");
+    let dir = socket_dir();
     let path = dir.path().join("redis.sock");
     let path = path.to_str().expect("a path in UTF-8");
     let server = Server::start_with(&["--unixsocket", path, "--requirepass", "plain"]);

@@ -10,6 +10,7 @@
 -- ARGV[12]  hold count to reach: at least 1, and no more than the owner has
 -- ARGV[13]  lease in milliseconds, a whole number, at least 1
 -- ARGV[14]  how many fencing tokens to draw
+-- ARGV[15]  as update has it: 0, or empty if no release follows
 --
 -- Replies  an      array of two: the reply of update, and how long the oldest waiter of other
 --                  clients has waited, in microseconds (-1: there is none, or it is not known)
@@ -26,7 +27,7 @@
 
 local owner, count, lease, tokens = ARGV[11], ARGV[12], ARGV[13], ARGV[14]
 local updated, sooner =
-  update({KEYS[1], KEYS[4]}, {owner, count, lease, tokens, ARGV[7], '', ARGV[8], 0})
+  update({KEYS[1], KEYS[4]}, {owner, count, lease, tokens, ARGV[7], '', ARGV[8], ARGV[15]})
 if not updated[1] then
   return updated
 end

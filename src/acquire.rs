@@ -14,6 +14,7 @@
 //! [`Registration`]: crate::wait::Registration
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use crate::clock;
@@ -158,14 +159,16 @@ struct Acquisition<'a, Q> {
     wait: Wait,
     begun: Instant,
     stage: Stage,
+    /// Redis has granted what it asks for, and the replicas have yet to.
+    awaits_replicas: AtomicBool,
 }
 
 impl<'a, Q: Question> Acquisition<'a, Q> {
     /// Checks the lease, before any I/O.
     fn new(engine: &'a Engine, question: Q, lease: Lease, wait: Wait) -> Result<Self, Error> {
         let requested = lease.checked(engine.config.watchdog_timeout)?;
-        let (begun, stage) = (clock::now(), Stage::Whole);
-        Ok(Self { engine, question, lease, requested, wait, begun, stage })
+        let (begun, stage, awaits_replicas) = (clock::now(), Stage::Whole, AtomicBool::default());
+        Ok(Self { engine, question, lease, requested, wait, begun, stage, awaits_replicas })
     }
 
     /// Whether each of the handles holds its lock already. A reader of which its caller is none waits for its turn.
@@ -223,7 +226,7 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
             let tried = match self.until_answer(gives_up_at) {
                 // Most calls, whose large future is moved once, into its box.
                 None => Some(tried.await),
-                until => process.bind(answer_by(until, || self.server(), tried)).await,
+                Some(until) => process.bind(self.answer_by(until, tried)).await,
             };
             if let Some(result) = self.process_answer(tried, asked_at, &mut waiting, &mut trouble) {
                 if self.waits_again() {
@@ -379,16 +382,5 @@ impl<'a, Q: Question> Acquisition<'a, Q> {
                 self.engine.waiters.record_try(&handle.names, true, asked_at);
             }
         }
-    }
-
-    /// Asks Redis once, unless the wait ends first.
-    fn try_until(
-        &self,
-        asked_at: Instant,
-        gives_up_at: Option<Instant>,
-        ticket: Option<Ticket>,
-    ) -> impl Future<Output = Option<Result<Tried<Q::Holds>, Error>>> {
-        let tried = Box::pin(Q::try_once(self, asked_at, gives_up_at, ticket));
-        answer_by(self.until_answer(gives_up_at), || self.server(), tried)
     }
 }

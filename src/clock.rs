@@ -133,8 +133,28 @@ pub(crate) async fn timeout_at<T>(
 pub(crate) async fn by<T>(at: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
     match at {
         // Boxed, because a timer is large and most calls have none.
-        Some(at) => Box::pin(timeout_at(at, future)).await.ok(),
+        Some(at) => Box::pin(by_or_later(at, || Duration::ZERO, future)).await,
         None => Some(future.await),
+    }
+}
+
+/// Waits for the future until that time at most, and for `more` if that says so then.
+pub(crate) async fn by_or_later<T>(
+    at: Instant,
+    more: impl FnOnce() -> Duration,
+    future: impl Future<Output = T>,
+) -> Option<T> {
+    let time_is_up = async {
+        sleep(at.saturating_duration_since(now())).await;
+        let more = more();
+        if !more.is_zero() {
+            sleep(more).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        value = future => Some(value),
+        () = time_is_up => None,
     }
 }
 

@@ -306,8 +306,8 @@ impl Handoffs {
     ) -> Result<Result<Updated, (Loss, bool)>, Error> {
         let names = &possession.names;
         let server = call.router.movable_server_of(names.key());
-        // Else a listener may be another client. A message to this client has its head ask once.
-        let listens = |on| (!update.retains()).then(|| self.waiters.stays_subscribed(names, on));
+        // Else a listener may be another client. A message to this client has its head ask.
+        let listens = (!update.retains()).then_some(|on| self.waiters.stays_subscribed(names, on));
         let entry = self.bring_entry(names, update.is_ahead());
         // The new holder may have come to read, too.
         let readers = possession.holds.lock().readers();

@@ -235,7 +235,7 @@ impl<'a> Call<'a> {
     ) -> Result<(Released, bool), Error> {
         if terms.count > 0 {
             return Ok(
-                match self.update(names, owner, terms, |_| Some(false), (entry, beside)).await? {
+                match self.update(names, owner, terms, Some(|_| false), (entry, beside)).await? {
                     Ok(_) => (Released::CountLowered, false),
                     Err((loss, repeated)) => (Released::Nothing(loss), repeated),
                 },

@@ -1,6 +1,7 @@
 //! One try: a request for a nested hold, or for the first one of a new possession.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::clock;
@@ -380,6 +381,7 @@ impl<Q> Acquisition<'_, Q> {
         session: &PossessionSession<'_>,
         replicas: Replicas,
     ) -> Result<(), Error> {
+        self.awaits_replicas.store(true, Ordering::Relaxed);
         let possession = session.possession();
         let (router, events) = (&self.engine.router, &self.engine.events);
         let longest = longest_wait(replicas, router.round_trip_of(possession.names.key()));

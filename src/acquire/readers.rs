@@ -2,6 +2,7 @@
 //! reads and writes.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use crate::clock;
@@ -35,9 +36,16 @@ pub(crate) fn read_beside(
     let recurs = sides.is_inside(now);
     let one = One { handle: &sides.read, sides: Some(sides), recurs };
     let granted = lease.checked(engine.config.watchdog_timeout).map(|requested| {
-        let (wait, begun, stage) = (Wait::Once, now, Stage::Whole);
-        let acquisition =
-            Acquisition { engine, question: one, lease, requested, wait, begun, stage };
+        let acquisition = Acquisition {
+            engine,
+            question: one,
+            lease,
+            requested,
+            wait: Wait::Once,
+            begun: now,
+            stage: Stage::Whole,
+            awaits_replicas: AtomicBool::default(),
+        };
         acquisition.join_readers(recurs, now)
     });
     match &granted {

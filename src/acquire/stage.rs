@@ -1,12 +1,13 @@
 //! What a wait is to its call, and what follows from that: what is counted, warned of, and waited out.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::error::Error;
 use crate::wait::{Ticket, WaitLimits};
 
-use super::{Acquisition, Question, Wait, longest_wait};
+use super::{Acquisition, Question, Tried, Wait, answer_by, longest_wait};
 
 /// What a wait is to its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,15 +80,44 @@ impl<Q: Question> Acquisition<'_, Q> {
     }
 
     /// Until when the call waits for an answer: it returns within its wait, or within the command timeout if that
-    /// is longer, and the time that replicas have. One that gives up has a deadline of its own, and its error says what
-    /// failed.
+    /// is longer. One that gives up has a deadline of its own, and its error says what failed.
     pub(super) fn until_answer(&self, gives_up_at: Option<Instant>) -> Option<Instant> {
-        let config = &self.engine.config;
-        let until = self.until().filter(|_| gives_up_at.is_none())?;
-        let until = until.max(self.begun + config.command_timeout);
-        let replicas = config
-            .replicas
-            .map_or(Duration::ZERO, |replicas| longest_wait(replicas, self.server().round_trip));
-        Some(until.checked_add(replicas).unwrap_or(until))
+        self.awaits_replicas.store(false, Ordering::Relaxed);
+        let until = self.until().filter(|_| gives_up_at.is_none());
+        until.map(|until| until.max(self.begun + self.engine.config.command_timeout))
+    }
+
+    /// Asks Redis once, unless the wait ends first.
+    pub(super) fn try_until(
+        &self,
+        asked_at: Instant,
+        gives_up_at: Option<Instant>,
+        ticket: Option<Ticket>,
+    ) -> impl Future<Output = Option<Result<Tried<Q::Holds>, Error>>> {
+        let tried = Box::pin(Q::try_once(self, asked_at, gives_up_at, ticket));
+        let until = self.until_answer(gives_up_at);
+        async move {
+            match until {
+                Some(until) => self.answer_by(until, tried).await,
+                None => Some(tried.await),
+            }
+        }
+    }
+
+    /// The answer, or `None` if the wait ends first.
+    pub(super) fn answer_by<T>(
+        &self,
+        until: Instant,
+        answer: impl Future<Output = Result<T, Error>>,
+    ) -> impl Future<Output = Option<Result<T, Error>>> {
+        // Boxed, because a timer is large and most calls have none.
+        Box::pin(answer_by(until, || self.more_for_replicas(), || self.server(), answer))
+    }
+
+    /// How much longer it waits for replicas, if Redis has granted the lock by then.
+    fn more_for_replicas(&self) -> Duration {
+        let replicas = self.engine.config.replicas;
+        let replicas = replicas.filter(|_| self.awaits_replicas.load(Ordering::Relaxed));
+        replicas.map_or(Duration::ZERO, |replicas| longest_wait(replicas, self.server().round_trip))
     }
 }

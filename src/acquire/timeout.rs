@@ -52,15 +52,16 @@ pub(super) fn longest_wait(replicas: Replicas, round_trip: Duration) -> Duration
     2 * replicas.timeout + silence(round_trip)
 }
 
-/// The answer, or `None` if the wait ends first. If the server has been [silent](silence) for too long by then, an
+/// The answer, or `None` if the wait ends first, or by `more` behind that. If the server has been [silent](silence) for too long by then, an
 /// error, because the client does not know whether the lock is busy.
 pub(super) async fn answer_by<T>(
-    until: Option<Instant>,
+    until: Instant,
+    more: impl FnOnce() -> Duration,
     server: impl FnOnce() -> Server,
     answer: impl Future<Output = Result<T, Error>>,
 ) -> Option<Result<T, Error>> {
     let asked_at = clock::now();
-    let answer = clock::by(until, answer).await;
+    let answer = clock::by_or_later(until, more, answer).await;
     if answer.is_none() {
         let (server, took) = (server(), clock::now() - asked_at);
         if took >= silence(server.round_trip) {
@@ -80,9 +81,9 @@ mod tests {
 
     /// The error about a server that has not answered by the end of the wait.
     async fn on_a_silent_server(wait: Duration, round_trip: Duration) -> Option<ErrorKind> {
-        let (until, server) =
-            (Some(clock::now() + wait), || Server { name: String::new(), round_trip });
-        let answer = answer_by(until, server, pending::<Result<(), Error>>()).await;
+        let (until, server) = (clock::now() + wait, || Server { name: String::new(), round_trip });
+        let answer = pending::<Result<(), Error>>();
+        let answer = answer_by(until, Duration::default, server, answer).await;
         answer.map(|answer| answer.expect_err("no answer").kind())
     }
 

@@ -36,15 +36,20 @@ impl<'a> Call<'a> {
         names: &Names,
         owner: &str,
         terms: Terms,
-        listens: impl Fn(u64) -> Option<bool> + Send + Sync,
+        listens: Option<impl Fn(u64) -> bool + Send + Sync>,
         (entry, beside): (Option<QueueEntry>, Option<&str>),
     ) -> Result<Result<Updated, (Loss, bool)>, Error> {
-        let is_said = entry.is_some() && names.is_read_write();
+        let (is_queued, all_hear) = (entry.is_some(), listens.is_none());
+        let is_said = is_queued && names.is_read_write();
         let args = move |cmd: &mut Cmd| {
             cmd.arg(owner).arg(terms.count).arg(millis(terms.lease));
             // That of a read-write lock says it with its entry: there the age of a writer follows.
             if !is_said {
                 cmd.arg(terms.tokens);
+            }
+            // That of a fair lock tells all clients in any case.
+            if is_queued && !is_said {
+                cmd.arg(if all_hear { "" } else { "0" });
             }
         };
         let mut request = match entry {
@@ -80,7 +85,7 @@ impl<'a> Call<'a> {
         &self,
         names: &'r Names,
         draws: bool,
-        listens: impl Fn(u64) -> Option<bool> + Send + Sync + 'r,
+        listens: Option<impl Fn(u64) -> bool + Send + Sync + 'r>,
         args: impl Fn(&mut Cmd) + Send + Sync + 'r,
     ) -> Request<'r>
     where
@@ -97,8 +102,8 @@ impl<'a> Call<'a> {
             args(&mut cmd);
             cmd.arg(names.channel()).arg(count_listeners(channels));
             cmd.arg(publish(channels));
-            match listens(on.number()) {
-                Some(listens) => cmd.arg(u8::from(listens)),
+            match &listens {
+                Some(listens) => cmd.arg(u8::from(listens(on.number()))),
                 None => cmd.arg(""),
             };
             cmd

@@ -141,10 +141,12 @@ impl Node {
         in_use.map(|connection| connection.round_trip()).min()
     }
 
-    /// Whether a runtime that lives has no connection to it, though it has had one or dials it.
-    pub(super) fn is_dialled(&self) -> bool {
+    /// Whether the last dial of a runtime that lives has failed.
+    pub(super) fn is_dialled_in_vain(&self) -> bool {
         let mut slots = self.runtime_slots().into_iter();
-        slots.any(|slot| slot.in_use().is_none() && !slot.runtime_has_ended())
+        slots.any(|slot| {
+            slot.in_use().is_none() && slot.error().is_some() && !slot.runtime_has_ended()
+        })
     }
 
     /// Whether there was ever a connection to it.

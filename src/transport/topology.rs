@@ -141,7 +141,7 @@ impl Router {
             Topology::Sentinel(sentinels) => Vec::from_iter(sentinels.found_primary()),
             _ => self.nodes(),
         };
-        let is_down = |node: &Node| node.is_dialled() && self.events.is_silent(node.number);
+        let is_down = |node: &Node| node.is_dialled_in_vain() && self.events.is_silent(node.number);
         let round_trip = |node: &Node| node.round_trip().filter(|_| !is_down(node));
         nodes.iter().map(|node| (address::name(&node.info()), round_trip(node))).collect()
     }

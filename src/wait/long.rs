@@ -8,7 +8,7 @@ use crate::clock;
 
 use super::{Effects, Waiters};
 
-/// How long at least before the next look at all waiters, if the last one took that long. Waiters that came one after the
+/// How long at least between two looks at all waiters, if the first one took that long. Waiters that came one after the
 /// other share a look, and looks take one percent of the time at most.
 fn pause_before(threshold: Duration, took: Duration) -> Duration {
     (threshold / 64).max(100 * took)
@@ -18,7 +18,7 @@ impl Waiters {
     /// Wakes each waiter once, when it has waited for `threshold`. A waiter that joins a queue later than that looks
     /// at the clock itself.
     pub(crate) async fn wake_who_waits_long(&self, threshold: Duration) {
-        let (mut before, mut took) = (clock::now(), Duration::ZERO);
+        let mut before = clock::now();
         loop {
             let now = clock::now();
             // A waiter that comes later is due later than that.
@@ -26,19 +26,18 @@ impl Waiters {
                 return std::future::pending().await;
             };
             let mut due = Effects::default();
-            let pause = pause_before(threshold, took);
             for waiter in self.queues.lock().waiters() {
                 let Some(at) = waiter.since.checked_add(threshold) else { continue };
                 if at > now {
-                    next = next.min(at.max(now + pause));
+                    next = next.min(at);
                 } else if at > before {
                     due.wake.push(waiter.clone());
                 }
             }
-            took = clock::now().saturating_duration_since(now);
+            let took = clock::now().saturating_duration_since(now);
             self.run(due);
             before = now;
-            clock::sleep_until(next).await;
+            clock::sleep_until(next.max(now + pause_before(threshold, took))).await;
         }
     }
 }

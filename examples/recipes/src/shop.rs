@@ -44,7 +44,7 @@ impl Shop {
 
 /// Names come again: the token of each stays in Redis for good. Two orders of one name wait for each other.
 pub fn lock_of(order: i64) -> String {
-    format!("order:{}", order.rem_euclid(4_096))
+    format!("order:{}", order.rem_euclid(65_536))
 }
 
 /// Why an order was not charged.
@@ -79,7 +79,7 @@ impl From<sqlx::Error> for Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Busy => "another request is charging this order",
+            Self::Busy => "another request is under way: try again",
             Self::Unavailable => "try again",
             Self::Lost => "another request may have charged this order: look at it",
             Self::Failed(_) => "this failed",

@@ -166,7 +166,7 @@ impl Queue {
     fn update(&mut self, owner: &str, lease: u64, age: Option<u64>) -> Value {
         let (client, _) = owner.rsplit_once(':').expect("an owner");
         let entry = Entry { age, ..since(client, 0) };
-        self.run(&SCRIPTS.fair_update, &entry, &[&owner, &1, &lease, &0])
+        self.run(&SCRIPTS.fair_update, &entry, &[&owner, &1, &lease, &0, &0])
     }
 
     /// The client that listens there hears that it has the lock. Returns the owner, and how many

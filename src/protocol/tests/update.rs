@@ -68,7 +68,7 @@ impl Tokens {
     }
 
     fn fair_update(&mut self, owner: &str, many: u64) {
-        self.fair(&SCRIPTS.fair_update, many, &[&owner, &1, &LONG, &many]);
+        self.fair(&SCRIPTS.fair_update, many, &[&owner, &1, &LONG, &many, &0]);
     }
 
     fn set_last(&mut self, last: u64) {

@@ -182,13 +182,14 @@ impl Cluster {
         let (mut reported, mut silence, mut again) = (false, Silence::default(), None);
         let mut pauses = Backoff::new(PAUSE_AFTER_SILENCE, LONGEST_PAUSE);
         let (answer_timeout, mut turn) = (router.dialer.answer_timeout, random());
-        let mut pace = Pace::new(clock::now());
+        let mut pace = Pace::new(answer_timeout, router.dialer.longest_pause, clock::now());
         loop {
             tokio::select! {
                 biased;
                 () = self.refresh_requested.notified() => {}
                 () = clock::until(again.take()) => {}
-                () = self.news(&mut turn, answer_timeout) => {}
+                // Of the node that is asked first then.
+                () = self.news(&mut turn, answer_timeout) => turn = turn.wrapping_sub(1),
             }
             turn = turn.wrapping_add(1);
             let known = self.nodes_from(turn).iter().map(|node| node.info()).collect();
@@ -217,7 +218,8 @@ impl Cluster {
                     clock::sleep(PAUSE_AFTER_SILENCE).await;
                 }
             }
-            clock::sleep_until(pace.not_before(clock::now())).await;
+            let all_there = self.nodes().iter().all(|node| node.is_connected());
+            clock::sleep_until(pace.not_before(all_there, clock::now())).await;
         }
     }
 

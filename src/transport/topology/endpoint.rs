@@ -96,7 +96,8 @@ fn alike(what: &str, urls: Vec<String>) -> Result<Vec<ConnectionInfo>, Error> {
 /// connection after some minutes in which it carried nothing, and tells neither end: the next call would wait in vain.
 const PROBED_AFTER: Duration = Duration::from_secs(30);
 
-/// When the kernel asks again. Where it knows `TCP_USER_TIMEOUT` the connection breaks then, if that has passed.
+/// When the kernel asks again. Where it knows `TCP_USER_TIMEOUT` the connection breaks then if that has passed, and the
+/// client makes another one: also after a single probe that was lost.
 #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 

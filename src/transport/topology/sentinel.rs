@@ -66,8 +66,6 @@ pub(in crate::transport) struct Sentinels {
     /// Whether a Sentinel has named the primary.
     found: AtomicBool,
     reports: Mutex<Reports>,
-    /// Whether the log says that no Sentinel names the primary.
-    unheard: AtomicBool,
     /// Whether the log says that a Sentinel refuses the subscription.
     refused: AtomicBool,
     refresh_requested: Notify,
@@ -93,7 +91,6 @@ impl Sentinels {
             primary,
             found: AtomicBool::new(false),
             reports: reports.into(),
-            unheard: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             refresh_requested: Notify::new(),
             changes: AtomicUsize::new(0),
@@ -297,20 +294,19 @@ impl Sentinels {
 
     /// That Sentinel cannot be reached, or does not name the primary any more.
     fn record_silence(&self, number: usize, error: &RedisError, router: &Router) {
-        let mut reports = self.reports.lock();
-        reports.record_silence(number, clock::now());
-        if reports.are_all_silent() && !self.unheard.swap(true, Ordering::Relaxed) {
+        let is_news = self.reports.lock().record_silence(number, clock::now());
+        if is_news {
             router.events.sentinels_silent(error);
         }
     }
 
     fn reported(&self, number: usize, said: Said, router: &Router) {
         let mut reports = self.reports.lock();
-        if self.unheard.swap(false, Ordering::Relaxed) {
+        let is_news = reports.record(number, said.report, said.known, said.asked);
+        self.follow_newest(reports, router);
+        if is_news {
             router.events.sentinels_heard();
         }
-        reports.record(number, said.report, said.known, said.asked);
-        self.follow_newest(reports, router);
         self.found.store(true, Ordering::Release);
     }
 

@@ -132,7 +132,7 @@ fn a_client_that_asks_is_told_whichever_request_brought_its_entry_and_leaves_not
     let fields = ["HMGET", WAITING, "mode:a", "ticket:a"];
     assert_eq!(queue.ask::<Vec<String>>(&fields), ["notify", "2"]);
     assert!(queue.is_granted("a:1", &asks));
-    let goes_on: [&dyn ToString; 4] = [&"a:1", &1, &LEASE, &0];
+    let goes_on: [&dyn ToString; 5] = [&"a:1", &1, &LEASE, &0, &0];
     assert!(matches!(queue.run(&SCRIPTS.fair_update, &next, &goes_on), Value::Array(_)));
     queue.ask::<()>(&["DEL", LOCK]);
     let a = queue.listens("a");

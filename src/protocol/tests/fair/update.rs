@@ -68,3 +68,20 @@ fn tokens_come_with_the_age_of_the_oldest_waiter_elsewhere() {
     assert_eq!(drawn, [15, 16, 17]);
     acquired(answer(token), 0).expect_err("this lock has no token");
 }
+
+/// A message of a release wakes one thread, and no release follows.
+#[test]
+fn all_threads_of_redisson_hear_of_a_lock_that_stays_for_less_than_its_lease() {
+    let mut queue = Queue::new();
+    assert!(queue.is_granted("a:1", &NO_ENTRY));
+    queue.listening.push(Listening::new(queue.server.connect(), CHANNEL));
+    for (lease, listens, messages) in [(500_000, "0", &["0"][..]), (100_000, "", &["1", "0"])] {
+        let entry = Entry { age: None, ..since("a", 0) };
+        let args: [&dyn ToString; 5] = [&"a:1", &1, &lease, &0, &listens];
+        assert!(matches!(queue.run(&SCRIPTS.fair_update, &entry, &args), Value::Array(_)));
+        for message in messages {
+            assert_eq!(queue.hears(0).as_deref(), Some(*message));
+        }
+        assert_eq!(queue.hears(0), None);
+    }
+}

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::backoff::Backoff;
 
-/// How long the client waits before it looks again: longer each time, as long as each look is wanted by then. Callers
-/// follow a redirection without one, and the nodes that are left have the new connections of all clients.
+/// How long the client waits before it looks again; longer each time while a node is away, to the other one at most: the
+/// nodes that are left have the new connections of all clients.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
@@ -44,8 +44,10 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new(now: Instant) -> Self {
-        Self { pauses: Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE), ended: now }
+    /// No pause is longer than a sixth of the time for an answer, or `longest`.
+    pub(super) fn new(answer_timeout: Duration, longest: Duration, now: Instant) -> Self {
+        let longest = LONGEST_PAUSE.min(answer_timeout / 6).min(longest);
+        Self { pauses: Backoff::new(SHORTEST_PAUSE.min(longest), longest), ended: now }
     }
 
     /// The client looks.
@@ -55,8 +57,11 @@ impl Pace {
         }
     }
 
-    /// When the next look may be, now that one has ended.
-    pub(super) fn not_before(&mut self, now: Instant) -> Instant {
+    /// When the next look may be, now that one has ended. `all_there`: the client is connected to each node.
+    pub(super) fn not_before(&mut self, all_there: bool, now: Instant) -> Instant {
+        if all_there {
+            self.pauses.reset();
+        }
         self.ended = now + self.pauses.next();
         self.ended
     }
@@ -90,17 +95,24 @@ mod tests {
     #[test]
     fn pauses_grow_while_looks_are_wanted_and_begin_again_after_a_rest() {
         let begun = clock::now();
-        let (mut pace, mut now) = (Pace::new(begun), begun);
-        let mut pauses = |rest: Duration| {
+        let (mut pace, mut now) = (Pace::new(3 * SECOND, SECOND, begun), begun);
+        let mut pauses = |rest: Duration, all_there: bool| {
             now += rest;
             pace.look(now);
-            let pause = pace.not_before(now) - now;
+            let pause = pace.not_before(all_there, now) - now;
             now += pause;
             pause.as_millis()
         };
-        assert_eq!([0; 5].map(|_| pauses(Duration::ZERO)), [100, 200, 400, 500, 500]);
-        assert_eq!(pauses(LONGEST_PAUSE), 500);
-        assert_eq!(pauses(2 * LONGEST_PAUSE), 100);
-        assert_eq!(pauses(SHORTEST_PAUSE), 200);
+        assert_eq!([0; 5].map(|_| pauses(Duration::ZERO, false)), [100, 200, 400, 500, 500]);
+        assert_eq!(pauses(LONGEST_PAUSE, false), 500);
+        assert_eq!(pauses(2 * LONGEST_PAUSE, false), 100);
+        assert_eq!(pauses(SHORTEST_PAUSE, false), 200);
+        // No node is away: others want looks, while slots move, say.
+        assert_eq!([0; 3].map(|_| pauses(Duration::ZERO, true)), [100; 3]);
+        // With short times for answers and leases they are short.
+        for (answers, longest) in [(SECOND / 4, SECOND), (3 * SECOND, SECOND / 24)] {
+            let mut pace = Pace::new(answers, longest, begun);
+            assert!(pace.not_before(false, begun) - begun <= SECOND / 24);
+        }
     }
 }

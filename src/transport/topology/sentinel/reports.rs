@@ -30,27 +30,46 @@ struct Last {
     silent_since: Option<Instant>,
 }
 
+/// For how long no Sentinel answers before the log says so: connections that break and are made again are no silence.
+const GRACE: Duration = Duration::from_secs(1);
+
 pub(super) struct Reports {
     last: Vec<Last>,
     rejected: Vec<Report>,
+    /// Since when all are silent, and whether that was said.
+    all_silent: Option<(Instant, bool)>,
 }
 
 impl Reports {
     pub(super) fn of(sentinels: usize) -> Self {
-        Self { last: vec![Last::default(); sentinels], rejected: Vec::new() }
+        Self { last: vec![Last::default(); sentinels], rejected: Vec::new(), all_silent: None }
     }
 
-    /// That Sentinel was asked at `asked`, has named the primary, and knows of `known` Sentinels.
-    pub(super) fn record(&mut self, number: usize, report: Report, known: usize, asked: Instant) {
+    /// That Sentinel was asked at `asked`, has named the primary, and knows of `known` Sentinels. Returns whether it was
+    /// said that none does.
+    pub(super) fn record(
+        &mut self,
+        number: usize,
+        report: Report,
+        known: usize,
+        asked: Instant,
+    ) -> bool {
         self.last[number] = Last { report: Some(report), known, silent_since: None };
         self.forget_outlived(asked);
-        let Self { last, rejected } = self;
+        let Self { last, rejected, .. } = self;
         rejected.retain(|rejected| named(last).any(|report| report == rejected));
+        self.all_silent.take().is_some_and(|(_, said)| said)
     }
 
-    /// That Sentinel cannot be reached, or does not know the name any more.
-    pub(super) fn record_silence(&mut self, number: usize, now: Instant) {
+    /// That Sentinel cannot be reached, or does not know the name any more. Returns whether it is to be said now that none
+    /// names the primary: once in a silence.
+    pub(super) fn record_silence(&mut self, number: usize, now: Instant) -> bool {
         self.last[number].silent_since.get_or_insert(now);
+        if self.last.iter().any(|last| last.silent_since.is_none()) {
+            return false;
+        }
+        let (since, said) = self.all_silent.get_or_insert((now, false));
+        now >= *since + GRACE && !std::mem::replace(said, true)
     }
 
     /// Whether a Sentinel answers that has named the primary.
@@ -58,14 +77,9 @@ impl Reports {
         self.last.iter().any(|last| last.report.is_some() && last.silent_since.is_none())
     }
 
-    /// Whether the client has tried each Sentinel, and none of them answers.
-    pub(super) fn are_all_silent(&self) -> bool {
-        self.last.iter().all(|last| last.silent_since.is_some())
-    }
-
     /// Rejects the reports that `names` the server. Returns whether one of them was not.
     pub(super) fn reject(&mut self, names: impl Fn(&Report) -> bool) -> bool {
-        let Self { last, rejected } = self;
+        let Self { last, rejected, .. } = self;
         let before = rejected.len();
         for report in named(last).filter(|report| names(report)) {
             if !rejected.contains(report) {
@@ -92,7 +106,7 @@ impl Reports {
     }
 
     fn forget_outlived(&mut self, now: Instant) {
-        let Self { last, rejected } = self;
+        let Self { last, rejected, .. } = self;
         // One that watches another server since a moment ago has yet to meet the others.
         let many = last.iter().map(|last| last.known).max().max(Some(last.len()));
         let there = last.iter().filter(|last| last.silent_since.is_none());
@@ -201,5 +215,19 @@ mod tests {
         reports.accept(|report| report.host == "one");
         assert!(!reports.is_rejected(0) && reports.is_rejected(1));
         assert_eq!(reports.newest().expect("a report").host, "one");
+    }
+
+    #[test]
+    fn that_no_sentinel_answers_is_said_once_and_after_a_moment() {
+        let now = clock::now();
+        let mut reports = Reports::of(2);
+        assert!(!reports.record_silence(0, now) && !reports.record_silence(0, now + GRACE));
+        assert!(!reports.record_silence(1, now + GRACE), "it may come back at once");
+        assert!(!reports.record(1, report(1, "a"), 2, now + GRACE), "nothing was said");
+        assert!(!reports.record_silence(1, now + GRACE));
+        assert!(reports.record_silence(0, now + 2 * GRACE));
+        assert!(!reports.record_silence(1, now + 9 * GRACE), "it was said");
+        assert!(reports.record(0, report(1, "a"), 2, now + 9 * GRACE));
+        assert!(!reports.record(1, report(1, "a"), 2, now + 9 * GRACE));
     }
 }

@@ -35,7 +35,7 @@ fn to_wait_for_a_lock_takes_no_longer_beside_many_others_that_are_waited_for() {
 #[test]
 fn locks_in_order_for_which_no_call_waits_any_more_are_looked_at_once() {
     let mut story = Story::new();
-    let mut wait_for = |story: &mut Story, number: usize| {
+    let wait_for = |story: &mut Story, number: usize| {
         let name = number.to_string();
         story.names = Arc::new(
             Names::new("", &name).with_own_channel("0c2b5a3e-7a4e-4d56-9f0e-1d2c3b4a5968"),

@@ -387,10 +387,10 @@ impl<'a> Together<'a> {
 impl Drop for Together<'_> {
     fn drop(&mut self) {
         let call = &self.parts[0].0.call;
-        let (connection, was_sent) = (call.connection.clone(), call.was_sent);
+        let (connection, undo) = (call.connection.clone(), self.may_be_granted && call.was_sent);
         for (session, ask) in &mut self.parts {
             let mut holds = session.possession().holds.lock();
-            if !(self.may_be_granted && was_sent) && !holds.is_lost() {
+            if !undo && !holds.is_lost() {
                 holds.not_executed(*ask);
             }
             drop(holds);

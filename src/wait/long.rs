@@ -8,10 +8,13 @@ use crate::clock;
 
 use super::{Effects, Waiters};
 
+/// As long as a call waits by default before it says so.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
 /// How long at least between two looks at all waiters, if the first one took that long. Waiters that came one after the
-/// other share a look, and looks take one percent of the time at most.
+/// other share a look, and looks take one percent of the time at most. (The process may have stood still in one.)
 fn pause_before(threshold: Duration, took: Duration) -> Duration {
-    (threshold / 64).max(100 * took)
+    (threshold / 64).max((100 * took).min(LONGEST_PAUSE))
 }
 
 impl Waiters {
@@ -53,5 +56,6 @@ mod tests {
         for threshold in [ms, 100 * ms, second] {
             assert_eq!(pause_before(threshold, ms), 100 * ms);
         }
+        assert_eq!(pause_before(second, 60 * second), LONGEST_PAUSE);
     }
 }

@@ -24,7 +24,7 @@ impl Shop {
         Ok(Self { locks: locks.connect_lazy()?, orders })
     }
 
-    /// Charges an order, once. Waits for another call of the same order for that long.
+    /// Charges an order, once. Waits that long for another call of it, or of an order that shares its lock.
     pub async fn pay(&self, order: i64, wait: Duration) -> Result<String, Refusal> {
         // Calls on one handle nest: each call makes its own.
         let lock = self.locks.fenced_lock(lock_of(order));
@@ -42,7 +42,7 @@ impl Shop {
     }
 }
 
-/// Names come again: the token of each stays in Redis for good. Two orders of one name wait for each other.
+/// Names come again: the token of each stays in Redis for good. Of two orders with one name one waits, or is `Busy`.
 pub fn lock_of(order: i64) -> String {
     format!("order:{}", order.rem_euclid(65_536))
 }
@@ -50,7 +50,7 @@ pub fn lock_of(order: i64) -> String {
 /// Why an order was not charged.
 #[derive(Debug)]
 pub enum Refusal {
-    /// Another call has its lock.
+    /// Another call has its lock: most likely one of the same order.
     Busy,
     /// Redis could not be asked, so nothing was done.
     Unavailable,

@@ -28,9 +28,9 @@ pub(crate) struct Updated {
 impl<'a> Call<'a> {
     /// Sets the count and the lease of a lock that `owner` has. `listens` says whether this client is subscribed to the
     /// lock's channel on the connection of that number, and needs no message; `None` if all need one, because no release
-    /// follows. `entry` is that of its next waiter, if Redis
-    /// keeps a queue, and `beside` is the reader that may be beside a writer that draws no tokens. If Redis does not have
-    /// the lock, the flag says that an earlier sending was never answered: it may have been executed.
+    /// follows. `entry` is that of its next waiter, if Redis keeps a queue, and `beside` is the reader that may be beside a
+    /// writer that draws no tokens. If Redis does not have the lock, the flag says that an earlier sending was never answered:
+    /// it may have been executed.
     pub(crate) async fn update(
         &mut self,
         names: &Names,

@@ -52,8 +52,8 @@ pub(super) fn longest_wait(replicas: Replicas, round_trip: Duration) -> Duration
     2 * replicas.timeout + silence(round_trip)
 }
 
-/// The answer, or `None` if the wait ends first, or by `more` behind that. If the server has been [silent](silence) for too long by then, an
-/// error, because the client does not know whether the lock is busy.
+/// The answer, or `None` if the wait ends first, or by `more` behind that. If the server has been [silent](silence) for
+/// too long by then, an error, because the client does not know whether the lock is busy.
 pub(super) async fn answer_by<T>(
     until: Instant,
     more: impl FnOnce() -> Duration,

@@ -65,8 +65,9 @@ pub struct Health {
 pub struct NodeHealth {
     /// Host and port, or the path of its socket.
     pub address: String,
-    /// Whether the client has a connection to it that is in use, and no dial to it fails. One that has stopped to answer is
-    /// so until a request has waited for the command timeout.
+    /// Whether the client has a connection to it that is in use, and no dial to it has failed since it answered last. One that
+    /// has stopped to answer is so until a request has waited for the command timeout, or until a dial has failed, too, if
+    /// another runtime has a connection to it.
     pub is_up: bool,
     /// How long a round trip took when the client measured that last: when it connected, or after an answer that was
     /// late. `None` without a connection.

@@ -43,6 +43,7 @@ pub(crate) const WORDS: &[(&str, &[&str])] = &[
     ("$mode", &["grant", "notify", "arriving"]),
     ("$grace", &["500", "20"]),
     ("$flag", &["", "1"]),
+    ("$ours", &["", "0", "1"]),
     ("$many", &["0", "1", "3"]),
 ];
 

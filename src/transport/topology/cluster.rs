@@ -218,7 +218,9 @@ impl Cluster {
                     clock::sleep(PAUSE_AFTER_SILENCE).await;
                 }
             }
-            let all_there = self.nodes().iter().all(|node| node.is_connected());
+            let is_there =
+                |node: &Arc<Node>| node.is_connected() && !router.events.is_silent(node.number);
+            let all_there = self.nodes().iter().all(is_there);
             clock::sleep_until(pace.not_before(all_there, clock::now())).await;
         }
     }

@@ -44,9 +44,9 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// No pause is longer than a sixth of the time for an answer, or `longest`.
+    /// Where answers may take less time, or leases end sooner, the pauses are shorter: no longer than `longest`.
     pub(super) fn new(answer_timeout: Duration, longest: Duration, now: Instant) -> Self {
-        let longest = LONGEST_PAUSE.min(answer_timeout / 6).min(longest);
+        let longest = LONGEST_PAUSE.min(SHORTEST_PAUSE.max(answer_timeout / 6)).min(longest);
         Self { pauses: Backoff::new(SHORTEST_PAUSE.min(longest), longest), ended: now }
     }
 
@@ -110,9 +110,14 @@ mod tests {
         // No node is away: others want looks, while slots move, say.
         assert_eq!([0; 3].map(|_| pauses(Duration::ZERO, true)), [100; 3]);
         // With short times for answers and leases they are short.
-        for (answers, longest) in [(SECOND / 4, SECOND), (3 * SECOND, SECOND / 24)] {
+        for (answers, longest, pause) in [
+            (SECOND / 4, SECOND, SHORTEST_PAUSE),
+            (SECOND, SECOND, SECOND / 6),
+            (3 * SECOND, SECOND / 24, SECOND / 24),
+        ] {
             let mut pace = Pace::new(answers, longest, begun);
-            assert!(pace.not_before(false, begun) - begun <= SECOND / 24);
+            let pauses = (0..9).map(|_| pace.not_before(false, begun) - begun);
+            assert_eq!(pauses.max(), Some(pause));
         }
     }
 }

@@ -12,7 +12,7 @@
 -- ARGV[7]  the command that publishes: PUBLISH, or SPUBLISH in a cluster with
 --          sharded channels
 -- ARGV[8]  how many of its subscribers are this client: 0 or 1; empty if no release follows, because
---          nobody is inside, and all have to hear that it ends sooner
+--          no handle is inside, and all have to hear that it ends sooner
 --
 -- Replies  an      array of two: how many clients are subscribed to the channel (-1: that is
 --                  not known), and the last token drawn (0: none)

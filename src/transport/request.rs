@@ -58,7 +58,6 @@ impl Router {
             if let Some(rebuild) = &request.rebuild {
                 request.cmd = rebuild(&on);
             }
-            request.was_sent.iter_mut().for_each(|was_sent| **was_sent = true);
             match self.send(&on, connection, request, retry.asking.is_some(), behind).await {
                 Reply::Answer(Ok(value)) => {
                     break Ok(self.accept(value, &on, sent, request, &retry));
@@ -179,6 +178,7 @@ impl Router {
         asking: bool,
         behind: bool,
     ) -> Reply {
+        request.was_sent.iter_mut().for_each(|was_sent| **was_sent = true);
         let deadline = request.deadline;
         request.counts = true;
         if asking {

@@ -17,7 +17,7 @@ use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
-use support::{Proxy, SOON, Server, hold, ms, release, soon, unpoisoned, wait_until};
+use support::{Proxy, SOON, Server, hold, listen, ms, release, soon, unpoisoned, wait_until};
 
 /// The part of every password here that no encoding changes.
 const SECRET: &str = "correct-horse-battery";
@@ -204,7 +204,7 @@ async fn not_when_the_server_sends_one_elsewhere() {
 
 #[tokio::test]
 async fn not_when_something_else_listens_there() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listener = listen();
     let port = listener.local_addr().expect("an address").port();
     // It says everything back, the password too.
     std::thread::spawn(move || {

@@ -16,7 +16,7 @@ use crate::prelude::*;
 use crate::processes::{Plan, Processes};
 use crate::record::SECOND;
 use crate::shared::STEADY;
-use crate::support::{Distance, Network, Proxy, Server};
+use crate::support::{Distance, Network, Proxy, Server, listen};
 use crate::witness::Witness;
 
 /// What a round consists of.
@@ -147,7 +147,7 @@ fn networks(server: &Server, proxies: &[Proxy], size: Size, seed: u64) -> Vec<[N
     }
     let network = |(slot, distance): (usize, &Distance)| {
         let proxy = proxies[slot % 2].port();
-        [Network::new(server, *distance), Network::to_port(proxy, *distance)]
+        [Network::new(server, *distance), Network::to_port(listen(), proxy, *distance)]
     };
     distances.iter().enumerate().map(network).collect()
 }

@@ -1,7 +1,6 @@
 //! What can never work is refused by name, soon, and before anything is sent; what is merely odd
 //! (a name with a brace, a lease below a millisecond, a wait of centuries) works.
 
-use std::net::TcpListener;
 use std::time::Instant;
 
 use crate::errors::every_call;
@@ -141,7 +140,7 @@ async fn no_server_is_said_at_once_and_a_silent_one_after_the_command_timeout() 
         assert_eq!(error.outcome(), Outcome::NotExecuted);
     }
     // Connections are made, and nobody reads what comes.
-    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let silent = listen();
     let url = format!("redis://{}/", silent.local_addr().expect("an address"));
     let start = Instant::now();
     let builder = LockClient::builder().url(url.as_str()).command_timeout(ms(400));

@@ -2,7 +2,6 @@
 //! from then on.
 
 use std::io;
-use std::net::TcpListener;
 
 use crate::prelude::*;
 use crate::support::sentinel::MASTER;
@@ -37,7 +36,7 @@ fn clients(server: &Server) -> usize {
 
 #[test]
 fn it_needs_no_runtime_and_does_no_io_before_its_first_call() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listener = listen();
     listener.set_nonblocking(true).expect("a listener");
     let address = listener.local_addr().expect("an address").to_string();
     let builder = || LockClient::builder().command_timeout(ms(500));

@@ -38,7 +38,7 @@ pub(crate) use child::Child;
 pub(crate) use cluster::Cluster;
 pub(crate) use listener::Listener;
 pub(crate) use network::{Distance, Network};
-pub(crate) use process::free_port;
+pub(crate) use process::{free_port, listen};
 pub(crate) use proxy::{Fault, Proxy};
 pub(crate) use replicas::Replicated;
 pub(crate) use sentinel::Sentinels;
@@ -62,7 +62,7 @@ const LOOK: Duration = Duration::from_millis(2);
 impl Network {
     /// A client's way to the server.
     pub(crate) fn new(server: &Server, distance: Distance) -> Self {
-        Self::to_port(server.port(), distance)
+        Self::to_port(listen(), server.port(), distance)
     }
 
     /// The server at the other end.

@@ -57,9 +57,8 @@ struct Ends {
 }
 
 impl Network {
-    /// A client's way to whoever listens there.
-    pub(crate) fn to_port(upstream: u16, distance: Distance) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    /// A client's way to whoever listens there, which begins at `listener`.
+    pub(crate) fn to_port(listener: TcpListener, upstream: u16, distance: Distance) -> Self {
         let port = listener.local_addr().expect("an address").port();
         let state = State { random: 0x9e37_79b9_7f4a_7c15, open: Vec::new(), sweep_at: 64 };
         let shared = Arc::new(Shared {

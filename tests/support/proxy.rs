@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
-use super::{SOON, Server, block_until, runtime, unpoisoned, wait_until};
+use super::{SOON, Server, block_until, listen, runtime, unpoisoned, wait_until};
 use connection::serve;
 
 /// What happens to one command, and to the connection that carries it.
@@ -105,7 +105,7 @@ impl Proxy {
             switches: watch::Sender::default(),
             log: Mutex::default(),
         });
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let listener = listen();
         listener.set_nonblocking(true).expect("a listener for tokio");
         let port = listener.local_addr().expect("an address").port();
         let (end, ended) = oneshot::channel();

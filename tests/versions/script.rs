@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::support::proxy::resp::command;
-use crate::support::unpoisoned as lock;
+use crate::support::{listen, unpoisoned as lock};
 
 /// What a server of that version says, in its own words.
 #[derive(Clone, Copy)]
@@ -69,7 +69,7 @@ struct Shared {
 
 impl Script {
     pub(crate) fn start(says: Says) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let listener = listen();
         let port = listener.local_addr().expect("an address").port();
         let shared = Shared { says, heard: BTreeMap::new(), open: Vec::new() };
         let shared = Arc::new(Mutex::new(shared));

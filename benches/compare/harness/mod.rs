@@ -21,6 +21,7 @@ mod scenarios;
 mod server;
 mod worker;
 
+use std::net::TcpListener;
 use std::time::Duration;
 
 use clap::Args;
@@ -168,7 +169,8 @@ struct Way {
 impl Way {
     fn to(server: &str, round_trip: Duration) -> Result<Self> {
         let port = server.trim_end_matches('/').rsplit(':').next().unwrap_or_default();
-        let network = Network::to_port(port.parse()?, Distance::round_trip(round_trip));
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let network = Network::to_port(listener, port.parse()?, Distance::round_trip(round_trip));
         let url = format!("redis://127.0.0.1:{}/", network.port());
         Ok(Self { url, _network: network })
     }

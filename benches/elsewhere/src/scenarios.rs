@@ -162,7 +162,7 @@ async fn hand_offs(crew: &mut [Worker]) -> Result<f64> {
 /// Of a purchase: a client far away does nothing but wait for answers. The lesser of two,
 /// because a busy machine takes longer.
 async fn round_trips(servers: &Servers, tool: &Contestant) -> Result<f64> {
-    let (_ways, sites) = servers.at_distance(FAR);
+    let (_ways, sites) = servers.at_distance(FAR)?;
     let mut worker = [Worker::start(tool, &sites).await?];
     let mut least = f64::INFINITY;
     for _ in 0..FAR_SALES {

@@ -1,6 +1,7 @@
 //! The servers, each a process of its own on a free port, in a directory that goes with it.
 
 use std::fs;
+use std::net::TcpListener;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -62,12 +63,13 @@ impl Servers {
     }
 
     /// Longer ways to all of them.
-    pub(crate) fn at_distance(&self, round_trip: Duration) -> ([Network; 4], Sites) {
+    pub(crate) fn at_distance(&self, round_trip: Duration) -> Result<([Network; 4], Sites)> {
         let Sites { redis, postgres, etcd, zookeeper } = self.sites;
         let distance = Distance::round_trip(round_trip);
-        let ways = [redis, postgres, etcd, zookeeper].map(|port| Network::to_port(port, distance));
+        let way = |port| TcpListener::bind("127.0.0.1:0").map(|at| Network::to_port(at, port, distance));
+        let ways = [way(redis)?, way(postgres)?, way(etcd)?, way(zookeeper)?];
         let [redis, postgres, etcd, zookeeper] = ways.each_ref().map(Network::port);
-        (ways, Sites { redis, postgres, etcd, zookeeper })
+        Ok((ways, Sites { redis, postgres, etcd, zookeeper }))
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::error::Error as _;
 use std::io::{Read, Write};
-use std::net::TcpListener;
 
 use super::*;
 
@@ -48,7 +47,7 @@ fn at(url: impl Into<String>) -> LockClientBuilder {
 
 /// Answers everybody with the same bytes.
 fn answering(bytes: &'static [u8]) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listener = listen();
     let port = listener.local_addr().expect("an address").port();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {

@@ -75,12 +75,12 @@ impl Far {
     /// Nothing that the client sends by a script reaches the server before `let_go`.
     fn hold_scripts(&self) -> u64 {
         self.proxy.hold("EVALSHA");
-        self.proxy.faults()
+        self.proxy.held()
     }
 
     /// Waits until a request is held up since then.
     async fn until_held(&self, since: u64) {
-        wait_until("a request is held up", SOON, || self.proxy.faults() > since).await;
+        wait_until("a request is held up", SOON, || self.proxy.held() > since).await;
     }
 
     /// Waits until Redis keeps the lock for longer than that.

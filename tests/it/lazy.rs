@@ -148,8 +148,8 @@ async fn a_call_that_is_under_way_when_redis_comes_up_succeeds() {
 #[tokio::test]
 async fn what_a_server_refuses_is_the_error_of_the_call() {
     let server = Server::start();
-    let client =
-        lazy(LockClient::builder().url(format!("redis://u:no@127.0.0.1:{}/", server.port())));
+    let url = format!("redis://u:no@127.0.0.1:{}/", server.port());
+    let client = lazy(LockClient::builder().url(url).watchdog_timeout(ms(2_400)));
     let error = soon("an error", client.lock("refused").lock()).await.expect_err("refused");
     assert_eq!((error.kind(), error.outcome()), (ErrorKind::Server, Outcome::NotExecuted));
     server.ask::<()>(&["ACL", "SETUSER", "u", "on", ">no", "~*", "&*", "+@all"]);

@@ -22,9 +22,11 @@ enum Blow {
 
 impl Blow {
     fn strike(self, server: &Server, name: &str) -> Loss {
-        server.ask::<()>(&["DEL", name]);
         let (field, loss) = match self {
-            Deleted => return Loss::KeyGone,
+            Deleted => {
+                server.ask::<()>(&["DEL", name]);
+                return Loss::KeyGone;
+            }
             Replaced => {
                 server.ask::<()>(&["SET", name, "a string", "PX", "60000"]);
                 return Loss::KeyGone;
@@ -32,8 +34,12 @@ impl Blow {
             Overwritten => ("name", Loss::KeyGone),
             Taken => ("8743c9c0-0795-4907-87fd-6c719a6b4586:27", Loss::TakenOver),
         };
+        // At once: a renewal may come at any time.
+        server.ask::<()>(&["MULTI"]);
+        server.ask::<()>(&["DEL", name]);
         server.ask::<()>(&["HSET", name, field, "1"]);
         server.ask::<()>(&["PEXPIRE", name, "60000"]);
+        server.ask::<()>(&["EXEC"]);
         loss
     }
 }

@@ -72,7 +72,7 @@ fn in_a_runtime_without_timers_calls_panic_or_fail_and_leave_nothing_behind() {
     let server = Server::start();
     let runtime = Runtime::new().expect("a runtime");
     let bare = Builder::new_current_thread().enable_io().build().expect("a runtime");
-    let builder = LockClient::builder().url(server.url()).command_timeout(ms(300));
+    let builder = LockClient::builder().url(server.url()).command_timeout(ms(1_000));
     let client = runtime.block_on(builder.clone().connect()).expect("connecting");
     let lock = client.lock("lock");
     fails(&bare, builder.connect());

@@ -28,7 +28,7 @@ pub(crate) async fn apart() {
 /// of its client. A later request tells Redis of it, and how old it is: by the time that this request takes to be
 /// executed, on a machine that is busy, it is younger in the queue.
 pub(crate) async fn far_apart() {
-    tokio::time::sleep(ms(200)).await;
+    tokio::time::sleep(ms(600)).await;
 }
 
 pub(crate) struct Setup {

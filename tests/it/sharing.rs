@@ -92,13 +92,7 @@ pub(crate) async fn calls_of_one_handle_nest_or_say_that_they_would_deadlock(set
     // It passes the writer that waits, and nobody else does.
     let inner = reads(&lock).await;
     let tried = lock.try_read_now().await.unwrap().expect("to read again");
-    // A share that was left open before the writer came ends by itself.
-    soon("a refusal", async {
-        while let Some(guard) = client.read_write_lock(NAME).try_read_now().await.unwrap() {
-            guard.unlock().await.unwrap();
-        }
-    })
-    .await;
+    until_refused(&client).await;
     let writing = soon("the only reader", lock.write()).await.unwrap();
     assert_eq!(setup.fields(NAME).len(), 3, "both sides, and the mode");
     let reading = soon("the way back", writing.downgrade()).await.unwrap();
@@ -121,12 +115,23 @@ pub(crate) async fn calls_of_one_handle_nest_or_say_that_they_would_deadlock(set
     assert!(is_free_to_write(&other, NAME).await);
 }
 
+/// A share that a reader of that client left open before a writer came ends by itself.
+async fn until_refused(client: &LockClient) {
+    soon("a refusal", async {
+        while let Some(guard) = client.read_write_lock(NAME).try_read_now().await.unwrap() {
+            guard.unlock().await.unwrap();
+        }
+    })
+    .await;
+}
+
 pub(crate) async fn who_waits_to_read_or_to_write_has_it_in_the_order_of_coming(setup: Setup) {
     let (client, other) = (setup.connect().await, setup.connect().await);
     for (a, b) in [(&client, &client), (&client, &other), (&other, &client)] {
         let reading = reads(&a.read_write_lock(NAME)).await;
         let writing = waits_to_write(b);
         queued(&setup, 1).await;
+        until_refused(a).await;
         let behind = [waits_to_read(a), waits_to_read(b)];
         apart().await;
         assert!(a.read_write_lock(NAME).try_read_now().await.unwrap().is_none(), "no barging");

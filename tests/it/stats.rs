@@ -64,7 +64,9 @@ async fn a_call_counts_once_under_its_outcome() {
 #[tokio::test]
 async fn several_locks_are_one_call_and_the_readers_of_a_client_one_lock() {
     let server = Server::start();
-    let client = connect(&server).await;
+    // So long is the second one let in beside the first.
+    let builder = LockClient::builder().url(server.url()).max_handoff_time(MINUTE);
+    let client = connected(builder).await;
     let several = client.multi_lock(["a", "b", "c"]);
     let guard = several.lock().await.unwrap();
     assert_eq!(counts(&client, Stats::default()), [1, 0, 0, 0, 0, 0]);

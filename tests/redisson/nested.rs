@@ -31,8 +31,9 @@ pub(crate) async fn keeps_the_other_side_out_until_the_second_unlock(setup: &Set
                 assert_eq!(setup.holds(&name), [(who.field(held).await, count)].into());
             }
         };
-        for _ in 0..2 {
-            holder.takes_by(held, Ask::For(HOUR)).await;
+        // The inner one ends sooner, so that no lease gets shorter, of which the waiter would be told.
+        for lease in [HOUR, HOUR / 2] {
+            holder.takes_by(held, Ask::For(lease)).await;
         }
         assert_counts(&holder, 2).await;
         waiter.waits(wanted).await;

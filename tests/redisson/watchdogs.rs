@@ -86,8 +86,8 @@ pub(crate) async fn end_with_their_process(setup: &Setup) {
     let role = format!("hold {} {ours} {}", setup.server().url(), TIMEOUT.as_millis());
     let mut rust = Child::start("", &role);
     rust.hear_that("held");
-    // The reader in Java is not the only one.
-    let mut lives = Party::new(setup, Kind::Rust, "", reads).await;
+    // The reader in Java is not the only one. Its watchdog sets the lease of them all.
+    let mut lives = Party::rust(setup, &setup.client_with(TIMEOUT).await, reads);
     lives.takes(Side::Read).await;
     let mut dies = Vec::new();
     for (name, side) in [(plain, Side::Plain), (writes, Side::Write), (reads, Side::Read)] {

@@ -48,7 +48,7 @@ async fn a_hand_off_is_a_release_an_acquisition_and_two_holds() {
         // It asks once more, and takes no hand-off until it has the answer.
         let rests = || server.subscribers("span") == 1 && server.calls("evalsha") >= asked + 2;
         wait_until("it parks", SOON, rests).await;
-        tokio::time::sleep(ms(40)).await;
+        tokio::time::sleep(ms(600)).await;
         let owner = guard.owner().to_owned();
         assert!(spans("hold", &owner).is_empty(), "it lasts");
         release(guard).await;

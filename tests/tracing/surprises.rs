@@ -182,7 +182,7 @@ async fn a_long_wait_names_the_client_that_has_the_lock_for_one_list_of_clients(
         let guard = hold(&other.lock("theirs")).await;
         let client = impatient(server.url()).await;
         let before = lists();
-        let busy = client.lock("theirs").try_lock(2 * LONG, MINUTE).await.expect("an answer");
+        let busy = client.lock("theirs").try_lock(10 * LONG, MINUTE).await.expect("an answer");
         assert!(busy.is_none(), "two owners hold it");
         told("the wait", |entry| entry.says("waits long")).await;
         let said = warnings();
@@ -198,7 +198,7 @@ async fn a_long_wait_names_the_client_that_has_the_lock_for_one_list_of_clients(
         // Of a handle of its own it knows that itself.
         let mine = hold(&client.lock("mine")).await;
         let before = server.calls("client|list");
-        assert!(client.lock("mine").try_lock(2 * LONG, MINUTE).await.unwrap().is_none());
+        assert!(client.lock("mine").try_lock(10 * LONG, MINUTE).await.unwrap().is_none());
         told("the wait", |entry| entry.field("name") == "mine").await;
         assert_eq!(server.calls("client|list"), before);
         release(mine).await;
@@ -242,7 +242,7 @@ async fn the_holder_is_who_has_it_now_and_a_handle_of_this_client_is_said_to_be_
         ends(held).await;
         let guard = soon("the hand-off", waiting).await.unwrap();
         let third = client.lock("ours");
-        let busy = third.try_lock(2 * LONG, MINUTE).await.expect("an answer");
+        let busy = third.try_lock(10 * LONG, MINUTE).await.expect("an answer");
         assert!(busy.is_none(), "two owners hold it");
         let said = warnings();
         assert!(said.len() == 1 && said[0].is_of(&third), "{said:?}");

@@ -123,8 +123,8 @@ async fn is_refused(client: &LockClient, server: &Server) -> Deed {
     Ok(client.lock("busy").try_lock_now().await?.is_none())
 }
 
-/// Waits until a waiter is parked, which came after so many requests: subscribed, or denied that after a request of its
-/// own, and at rest since. One that may not wait at all has ended.
+/// Waits until a waiter is parked, which came after so many requests: subscribed and refused once more behind that, or
+/// denied that after a request of its own, and at rest since. One that may not wait at all has ended.
 async fn until_parked<T>(server: &Server, name: &str, before: u64, waiter: &JoinHandle<T>) {
     // The runtime runs between two looks, whatever else keeps this thread.
     const QUIET: u32 = 60;
@@ -141,7 +141,11 @@ async fn until_parked<T>(server: &Server, name: &str, before: u64, waiter: &Join
         let channels: Vec<String> = server.ask(&["PUBSUB", "CHANNELS", &format!("*{{{name}}}*")]);
         let last = std::mem::replace(&mut asked, server.calls("evalsha"));
         quiet += 1;
-        if last != asked || channels.is_empty() && !(asked > before && may_not_subscribe()) {
+        let is_behind = match channels.is_empty() {
+            false => asked >= before + 2,
+            true => asked > before && may_not_subscribe(),
+        };
+        if last != asked || !is_behind {
             quiet = 0;
         }
         waiter.is_finished() || quiet >= QUIET

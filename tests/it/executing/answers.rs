@@ -71,7 +71,7 @@ async fn a_lost_answer_is_unknown_and_the_commands_are_not_sent_again() {
 
 #[tokio::test]
 async fn what_was_not_sent_is_not_executed() {
-    let scene = scene(ms(400)).await;
+    let scene = scene(ms(1_200)).await;
     let guard = hold(&scene.client.lock("unreached")).await;
     scene.proxy.refuse(true);
     assert!(scene.proxy.cut_all() > 0);
@@ -115,7 +115,7 @@ async fn the_lock_goes_to_no_one_while_commands_may_be_executed_that_nobody_awai
 #[tokio::test]
 async fn the_lock_goes_to_no_one_while_commands_may_be_executed_that_were_not_answered() {
     const MANY: usize = 20;
-    let scene = scene(ms(400)).await;
+    let scene = scene(ms(1_200)).await;
     let names: Vec<_> = (0..MANY).map(|number| format!("silent:{number}")).collect();
     let (mut guards, mut waiters) = (Vec::new(), Vec::new());
     for name in &names {
@@ -124,7 +124,7 @@ async fn the_lock_goes_to_no_one_while_commands_may_be_executed_that_were_not_an
     }
     // Nothing newer comes by that would have their connection closed.
     scene.proxy.hold("CLIENT");
-    scene.proxy.plan("EVALSHA", 1, Fault::HoldBackFor(ms(1_200)));
+    scene.proxy.plan("EVALSHA", 1, Fault::HoldBackFor(ms(3_600)));
     let calls = guards.into_iter().map(|guard| async move {
         let answer = guard.execute::<i64>(&count()).await;
         drop(guard);

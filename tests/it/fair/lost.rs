@@ -56,7 +56,7 @@ async fn a_release_brings_the_entry_of_a_call_whose_first_request_is_on_its_way(
         far_apart().await;
         let second = waiter(&server, other.fair_lock("way")).await;
         if stays {
-            guard.hold_at_least(ms(300));
+            guard.hold_at_least(ms(1_500));
         }
         // The client's thread releases it, over a connection of its own.
         drop(guard);

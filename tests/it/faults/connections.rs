@@ -38,17 +38,19 @@ async fn each_connection_is_probed_by_the_kernel_while_it_is_idle() {
     assert!(ports.len() >= 2, "{list}");
     // What is under way yet has another timer.
     wait_until("the kernel probes each connection", SOON, || {
-        ports.iter().all(|port| timer_of(port.parse().expect("a port")) == "02")
+        ports.iter().all(|port| timer_of(port.parse().expect("a port"), server.port()) == "02")
     })
     .await;
     drop(client);
 }
 
-/// The timer of the kernel for the connection from that port, as `/proc` has it.
-fn timer_of(port: u16) -> String {
+/// The timer of the kernel for the connection from that port to the other one, as `/proc` has it.
+fn timer_of(port: u16, to: u16) -> String {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("connections");
     let mut rows = table.lines().skip(1).map(|row| Vec::from_iter(row.split_whitespace()));
-    let its = rows.find(|row| row[1].ends_with(&format!(":{port:04X}"))).expect("a connection");
+    let ends = [port, to].map(|port| format!(":{port:04X}"));
+    let is_its = |row: &Vec<&str>| row[1].ends_with(&ends[0]) && row[2].ends_with(&ends[1]);
+    let its = rows.find(is_its).expect("a connection");
     its[5].split(':').next().unwrap_or_default().to_owned()
 }
 

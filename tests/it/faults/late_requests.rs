@@ -8,7 +8,7 @@ use tokio::task::spawn_blocking;
 
 use super::*;
 
-const COMMAND_TIMEOUT: Duration = ms(300);
+const COMMAND_TIMEOUT: Duration = ms(1_000);
 
 /// The client is a user who may do everything but what `rules` say.
 async fn scene(rules: &[&str]) -> Far {

@@ -94,7 +94,8 @@ async fn without_a_word_from_redis_the_new_guard_is_lost_when_the_old_one_would_
     let mut next = Waiter::first(&scene, "silent", FOR_A_MINUTE).await;
     let outside = scene.outside("silent").await;
     let held = scene.hold_scripts();
-    let deadline = Instant::now() + guard.remaining();
+    let remaining = guard.remaining();
+    let deadline = Instant::now() + remaining;
     drop(guard);
     let guard = next.has();
     scene.until_held(held).await;
@@ -131,7 +132,7 @@ async fn who_is_next_then_asks_in_time_though_redis_hears_late_of_the_hand_off()
     let brief: Take = |lock| async move { lock.lock_with_lease(ms(700)).await }.boxed();
     let (guard, mut next) = scene.pair("unheard", brief).await;
     let mut last = Waiter::behind(&scene.client, "unheard", LOCK);
-    let held = scene.proxy.faults();
+    let held = scene.proxy.held();
     scene.proxy.plan("EVALSHA", 1, Fault::HoldBackFor(ms(2_700)));
     drop(guard);
     let kept = next.has();

@@ -58,7 +58,7 @@ fn until_parked(server: &Server, name: &str, round_trip: Duration) {
     block_until("it is subscribed", SOON, || server.subscribers(name) == 1);
     block_until("it has asked once more", SOON, || server.calls("evalsha") >= 3);
     // The answer comes.
-    thread::sleep(2 * round_trip + ms(100));
+    thread::sleep(2 * round_trip + ms(600));
 }
 
 /// The old holder gives the lock back in a worker, to a waiter that blocks its worker as soon as it

@@ -44,7 +44,7 @@ impl Waiter {
             if self.task.is_woken() {
                 assert!(self.task.poll().is_pending(), "the lock was free");
             }
-            scene.proxy.faults() > since
+            scene.proxy.held() > since
         };
         wait_until("its request", SOON, asks).await;
     }

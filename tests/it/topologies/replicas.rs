@@ -29,7 +29,7 @@ async fn hanging(server: &Server) {
 #[tokio::test]
 async fn t10_a_replica_that_does_not_answer_costs_the_lock_and_nothing_else() {
     let group = Replicated::start(1);
-    let (primary, timeout) = (group.primary(), ms(400));
+    let (primary, timeout) = (group.primary(), ms(1_000));
     let client = careful(primary, 1, timeout).await;
     release(hold(&client.lock("while it is well")).await).await;
     group.replica().pause();
@@ -204,7 +204,7 @@ async fn a_wait_that_hangs_holds_up_nobody_else() {
 async fn an_answer_about_replicas_that_never_comes_costs_a_call_no_more_than_its_time() {
     let group = Replicated::start(1);
     let proxy = Proxy::new(group.primary());
-    let builder = LockClient::builder().url(proxy.url(group.primary())).replicas(1, ms(100));
+    let builder = LockClient::builder().url(proxy.url(group.primary())).replicas(1, ms(1_000));
     let client = connected(builder.command_timeout(ms(3_000))).await;
     release(hold(&client.lock("before")).await).await;
     proxy.hold("WAIT");

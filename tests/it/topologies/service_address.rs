@@ -31,7 +31,7 @@ async fn t1_a_planned_failover_costs_nobody_anything() {
 #[tokio::test]
 async fn t2_with_the_option_for_replicas_such_a_lock_is_not_granted() {
     let group = Replicated::start(1);
-    let builder = LockClient::builder().url(group.primary().url()).replicas(1, ms(300));
+    let builder = LockClient::builder().url(group.primary().url()).replicas(1, ms(1_000));
     let client = connected(builder).await;
     release(hold(&client.lock("granted")).await).await;
     group.detach(group.replica());

@@ -47,13 +47,13 @@ impl Service {
 
 #[tokio::test]
 async fn requests_under_way_are_answered_and_locks_of_the_others_are_released() {
-    let service = Service::start("3").await;
+    let service = Service::start("4").await;
     let (short, long) = (unique("short"), unique("long"));
     let ask = |name: &str, milliseconds: u32| {
         let (address, path) = (service.address, format!("/jobs/{name}/{milliseconds}"));
         tokio::spawn(async move { post(address, &path).await })
     };
-    let (answer, unanswered) = (ask(&short, 500), ask(&long, 3_600_000));
+    let (answer, unanswered) = (ask(&short, 2_000), ask(&long, 3_600_000));
     let client = elsewhere().await;
     until("both are under way", async || {
         client.lock(&short).is_locked().await.unwrap()

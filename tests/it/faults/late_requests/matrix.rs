@@ -160,7 +160,10 @@ impl<'a> Scene<'a> {
         let before = self.proxy.held();
         self.hold_back_the_next();
         match self.way {
-            Way::Timeout => drop(soon("an error", call).await),
+            Way::Timeout => {
+                drop(soon("an error", call).await);
+                self.is_held_back(before).await;
+            }
             Way::Renamed | Way::FailedOver | Way::Announced | Way::Moved | Way::Asked => {
                 let call = tokio::spawn(call);
                 self.is_held_back(before).await;

@@ -6,7 +6,7 @@ use std::process::{ExitStatus, abort, exit};
 
 use super::*;
 
-const LEASE: Duration = ms(600);
+const LEASE: Duration = ms(1_800);
 
 pub(super) fn child(way: &str, lease: &str, name: &str, url: &str) {
     runtime().block_on(async {

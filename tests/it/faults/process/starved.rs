@@ -16,6 +16,8 @@ use super::*;
 /// A client's thread that has an event about the lock of this name waits for [`GATE`].
 const TRIGGER: &str = "trigger";
 
+const LEASE: Duration = ms(1_800);
+
 static GATE: Mutex<()> = Mutex::new(());
 static BLOCKED: AtomicBool = AtomicBool::new(false);
 
@@ -46,7 +48,7 @@ pub(super) fn child(url: &str) {
     tracing::subscriber::set_global_default(subscriber).expect("the only subscriber");
     let runtime = workers();
     let (guard, trigger, other) = runtime.block_on(async {
-        let client = client_with(url, ms(600)).await;
+        let client = client_with(url, LEASE).await;
         let guard = hold(&client.lock("starved")).await;
         renewed(&guard).await;
         let trigger = hold(&client.lock(TRIGGER)).await;
@@ -105,7 +107,7 @@ fn starve_the_watchdog() {
     let mut last = i64::MAX;
     block_until("the end of the lease", SOON, || {
         let left = server.pttl("starved");
-        let ended = !(0..=600).contains(&left);
+        let ended = !(0..=LEASE.as_millis() as i64).contains(&left);
         assert!(ended || left <= last, "renewed by a thread that stands still");
         last = left;
         ended

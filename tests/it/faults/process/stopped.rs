@@ -6,7 +6,7 @@
 
 use super::*;
 
-const LEASE: Duration = ms(450);
+const LEASE: Duration = ms(1_350);
 
 /// The first thing that the user's code does after the stop.
 const LOOKS: [&str; 5] = ["is_lost", "remaining", "lost", "value", "parked"];

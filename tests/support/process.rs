@@ -70,5 +70,10 @@ pub(crate) fn free_port() -> u16 {
 /// Listens at a port on which no client still dials somebody else. One that the system chooses may have been another
 /// test's, of which a client goes on dialling what has ended.
 pub(crate) fn listen() -> TcpListener {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, free_port())).expect("a port that is free")
+    loop {
+        // Another program of the suite may have taken it meanwhile.
+        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, free_port())) {
+            return listener;
+        }
+    }
 }

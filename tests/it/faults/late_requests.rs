@@ -8,15 +8,17 @@ use tokio::task::spawn_blocking;
 
 use super::*;
 
-const COMMAND_TIMEOUT: Duration = ms(1_000);
-
 /// The client is a user who may do everything but what `rules` say.
 async fn scene(rules: &[&str]) -> Far {
+    scene_with(ms(1_000), rules).await
+}
+
+async fn scene_with(command_timeout: Duration, rules: &[&str]) -> Far {
     let (server, proxy) = proxied();
     let user = ["ACL", "SETUSER", "user", "on", ">p", "~*", "&*", "+@all"];
     server.ask::<()>(&[&user, rules].concat());
     let url = format!("redis://user:p@127.0.0.1:{}/", proxy.port());
-    let client = impatient(url, COMMAND_TIMEOUT).await;
+    let client = impatient(url, command_timeout).await;
     release(hold(&client.lock("warm-up")).await).await;
     Far { server, proxy, client }
 }
@@ -56,14 +58,15 @@ async fn n6_without_permission_to_close_a_connection_a_late_release_frees_nothin
 /// then, and the next one may not overtake either of them.
 #[tokio::test]
 async fn n6_a_call_in_a_batch_that_was_dropped_and_held_up_does_not_free_a_later_hold() {
-    let Far { server, proxy, client } = scene(&[]).await;
+    let Far { server, proxy, client } = scene_with(ms(300), &[]).await;
     let lock = |number| client.lock(format!("late {number}"));
     let locks: Arc<[Lock]> = (0..4).map(lock).collect();
     // Two go at once, and the others share the third.
     proxy.plan("EVALSHA", 3, Fault::HoldBack);
     let all = join_all(locks.iter().map(Lock::try_lock_now));
     let held_up = async {
-        tokio::time::sleep(COMMAND_TIMEOUT / 4).await;
+        // So much of its time the undo has when the batch is given up.
+        tokio::time::sleep(ms(75)).await;
         wait_until("a call that is held up", SOON, || proxy.held() == 1).await;
     };
     tokio::select! {

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,19 +29,25 @@ const MEMBERS: usize = 200;
 /// Longer than any alert takes.
 const LONG: Duration = ms(60_000);
 
-/// What a process does that a Prometheus scrapes: `<port> <url> <name> <what>`.
+/// What a process does that a Prometheus scrapes, at a port that it says: `<url> <name> <what>`.
 #[test]
 fn a_service() {
     let Some(role) = child::role() else { return };
     let words: Vec<&str> = role.split(' ').collect();
-    let [port, url, name, what] = words[..] else { panic!("{role}") };
+    let [url, name, what] = words[..] else { panic!("{role}") };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        export(port.parse().unwrap()).unwrap();
+        // Another program of the suite may have taken it meanwhile.
+        let port = loop {
+            let port = free_port();
+            if export(port).is_ok() {
+                break port;
+            }
+        };
         let builder =
             LockClient::builder().url(url).watchdog_timeout(LEASE).command_timeout(ms(2_000));
         let client = builder.connect().await.unwrap();
-        child::say("ready");
+        child::say(port);
         loop {
             match what {
                 "works" => works(&client, name).await,
@@ -93,7 +100,7 @@ struct Scene {
     services: Vec<Child>,
     prometheus: std::process::Child,
     port: u16,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Scene {
@@ -105,14 +112,12 @@ impl Scene {
             return None;
         }
         let server = Server::start();
-        let ports: Vec<u16> = what.iter().map(|_| free_port()).collect();
-        let service = |(port, what): (&u16, &&str)| {
-            let role = format!("{port} {} order {what}", server.url());
+        let service = |what: &&str| {
+            let role = format!("{} order {what}", server.url());
             let mut child = Child::start("drills::a_service", &role);
-            child.hear_that("ready");
-            child
+            (child.hear(), child)
         };
-        let services = ports.iter().zip(what).map(service).collect();
+        let (ports, services): (Vec<String>, Vec<Child>) = what.iter().map(service).unzip();
         let directory = tempfile::tempdir().expect("a directory");
         let targets: Vec<String> = ports.iter().map(|port| format!("'127.0.0.1:{port}'")).collect();
         let config = format!(
@@ -123,17 +128,13 @@ impl Scene {
         );
         std::fs::write(directory.path().join("prometheus.yml"), config).expect("a file");
         std::fs::write(directory.path().join("alerts.yml"), with_shorter_times()).expect("a file");
-        let port = free_port();
-        let prometheus = Command::new("prometheus")
-            .current_dir(directory.path())
-            .args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"])
-            .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("prometheus");
-        let scene = Self { server, services, prometheus, port, _directory: directory };
+        let (prometheus, port) = start_prometheus(directory.path());
+        let mut scene = Self { server, services, prometheus, port, directory };
         block_until("a scrape of each service", LONG, || {
+            // It ends if another program of the suite has taken its port meanwhile.
+            if scene.prometheus.try_wait().expect("a child").is_some() {
+                (scene.prometheus, scene.port) = start_prometheus(scene.directory.path());
+            }
             scene
                 .query("count(redlatch_connections{state=\"up\"} == 1)")
                 .contains(&format!("\"{}\"]", what.len()))
@@ -151,6 +152,8 @@ impl Scene {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.port)) else {
             return String::new();
         };
+        // What listens there instead of a Prometheus that has ended may not answer.
+        stream.set_read_timeout(Some(ms(5_000))).expect("a time");
         let request = format!("GET /api/v1/query?query={query} HTTP/1.0\r\n\r\n");
         let mut answer = String::new();
         let read =
@@ -194,6 +197,19 @@ impl Drop for Scene {
         let _ = self.prometheus.kill();
         let _ = self.prometheus.wait();
     }
+}
+
+/// One that has its configuration in that directory, and its port.
+fn start_prometheus(directory: &Path) -> (std::process::Child, u16) {
+    let port = free_port();
+    let prometheus = Command::new("prometheus")
+        .current_dir(directory)
+        .args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"])
+        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    (prometheus.expect("prometheus"), port)
 }
 
 /// What holds for minutes holds for seconds, and the lease is three tenths.

@@ -156,7 +156,7 @@ fn watch_the_clock(log: &Recorder) {
 }
 
 /// The same for its runtime, whose tasks can be late while its threads are not.
-pub(crate) async fn watch_the_runtime(log: Arc<Recorder>) {
+async fn watch_the_runtime(log: Arc<Recorder>) {
     let mut last = now();
     loop {
         tokio::time::sleep(Duration::from_millis(2)).await;

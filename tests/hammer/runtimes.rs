@@ -7,7 +7,6 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-use crate::child::watch_the_runtime;
 use crate::prelude::*;
 use crate::worker::Worker;
 
@@ -28,7 +27,6 @@ pub(crate) fn one_after_the_other(
     while !stop.is_told() {
         let runtime = runtime(&mut rng);
         let before = shared.log.cut_off();
-        runtime.spawn(watch_the_runtime(shared.log.clone()));
         for _ in 0..TASKS {
             let worker = Worker::new(shared.clone(), task, seed).with_heir(heir.clone());
             runtime.spawn(worker.run());

@@ -227,7 +227,7 @@ fn words(many: usize) -> Pipeline {
 #[tokio::test]
 async fn as_many_words_as_a_pipeline_may_have_are_executed() {
     let server = Server::start();
-    let guard = hold(&impatient(server.url(), SOON).await.lock("largest")).await;
+    let guard = hold(&connect(&server).await.lock("largest")).await;
     executed::<()>(&guard, &words(1_000_000)).await;
     assert_eq!(server.ask::<usize>(&["LLEN", "many"]), 1_000_000 - 1 - 4 * 167);
     release(guard).await;

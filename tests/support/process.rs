@@ -67,8 +67,8 @@ pub(crate) fn free_port() -> u16 {
     }
 }
 
-/// Listens at a port on which no client still dials somebody else. One that the system chooses may have been another
-/// test's, of which a client goes on dialling what has ended.
+/// Listens at a port that no client of another test still dials. One that the system chooses may have been that of a
+/// listener that has ended, which its clients go on dialling.
 pub(crate) fn listen() -> TcpListener {
     loop {
         // Another program of the suite may have taken it meanwhile.

@@ -66,7 +66,8 @@ impl Servers {
     pub(crate) fn at_distance(&self, round_trip: Duration) -> Result<([Network; 4], Sites)> {
         let Sites { redis, postgres, etcd, zookeeper } = self.sites;
         let distance = Distance::round_trip(round_trip);
-        let way = |port| TcpListener::bind("127.0.0.1:0").map(|at| Network::to_port(at, port, distance));
+        let way =
+            |port| TcpListener::bind("127.0.0.1:0").map(|at| Network::to_port(at, port, distance));
         let ways = [way(redis)?, way(postgres)?, way(etcd)?, way(zookeeper)?];
         let [redis, postgres, etcd, zookeeper] = ways.each_ref().map(Network::port);
         Ok((ways, Sites { redis, postgres, etcd, zookeeper }))

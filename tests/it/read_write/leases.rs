@@ -64,8 +64,11 @@ async fn a_reader_that_has_died_keeps_a_writer_out_for_its_own_lease_only() {
     server.ask::<()>(&["HSET", "config", dead, "2", dying, "2"]);
     let marker = format!("{{config}}:{dying}:rwlock_timeout:2");
     server.ask::<()>(&["SET", &marker, "1", "PX", "2000"]);
+    let before = server.calls("evalsha");
     let writing = waiter(&server, connect(&server).await.read_write_lock("config"), writer).await;
-    wait_until("the dead one is out", SOON, || fields(&server, "config").len() == 3).await;
+    // The first request asks who reads, and the second one looks whether they are alive.
+    wait_until("its look", SOON, || server.calls("evalsha") >= before + 2).await;
+    assert_eq!(fields(&server, "config").len(), 3, "the dead one is out");
     alive.unlock().await.unwrap();
     assert!(server.exists("config") && !writing.is_finished());
     let guard = soon("the end of the last lease", writing).await.unwrap();

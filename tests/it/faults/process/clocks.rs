@@ -14,6 +14,10 @@ use super::*;
 
 const LEASE: Duration = ms(1_800);
 
+/// Of a lock that is not renewed. It is believed for a little less.
+const FIXED: Duration = ms(2_700);
+const BELIEVED: Duration = ms(2_700 * 49 / 50);
+
 /// How far two looks in a row are apart, whichever way.
 fn jump() -> Duration {
     let (first, second) = (SystemTime::now(), SystemTime::now());
@@ -26,7 +30,7 @@ pub(super) fn child(url: &str) {
         let client = client_with(url, LEASE).await;
         let (kept, held) = (hold(&client.lock("kept")).await, hold(&client.lock("held")).await);
         let start = Instant::now();
-        let fixed = client.lock("fixed").lock_with_lease(ms(2_700)).await.expect("locking");
+        let fixed = client.lock("fixed").lock_with_lease(FIXED).await.expect("locking");
         child::say("held");
 
         // A wait takes as long as it was to take.
@@ -38,11 +42,11 @@ pub(super) fn child(url: &str) {
 
         // A lease neither: no guard is lost before its time, or believed after it.
         renewed(&kept).await;
-        assert!(start.elapsed() > ms(2_640) || !fixed.is_lost(), "lost at {:?}", start.elapsed());
+        assert!(start.elapsed() > BELIEVED || !fixed.is_lost(), "lost at {:?}", start.elapsed());
         soon("the end of a lease", fixed.lost()).await;
-        assert!(start.elapsed() > ms(2_640), "lost after {:?}", start.elapsed());
+        assert!(start.elapsed() > BELIEVED, "lost after {:?}", start.elapsed());
         assert_eq!(fixed.unlock().await.expect_err("lost").kind(), ErrorKind::Lost);
-        while start.elapsed() < ms(4_500) {
+        while start.elapsed() < FIXED + LEASE {
             assert!(!kept.is_lost() && kept.remaining() <= LEASE);
             tokio::time::sleep(ms(5)).await;
         }

@@ -154,6 +154,34 @@ fn a_channel_that_is_forbidden_keeps_no_other_from_its_messages() {
     }
 }
 
+#[test]
+fn a_channel_that_was_forbidden_is_asked_for_again() {
+    play(0, async |scene| {
+        let allow = |channels: &str| {
+            let user = ["ACL", "SETUSER", "narrow", "on", ">pass", "~*", channels, "+@all"];
+            scene.ask::<()>(&user);
+        };
+        allow("resetchannels");
+        let (_, other) = scene.client(ms(2), LockClient::builder()).await;
+        let machine = scene.machine(round_trip(ms(2)));
+        let connect = LockClient::connect(format!("redis://narrow:pass@{ADDRESS}"));
+        let client = machine.run(connect).await.expect("a client");
+        let guard = other.lock(NAME).lock().await.expect("the lock");
+        let waiter = waiting_for(&machine, client.lock(NAME));
+        sleep(ms(500)).await;
+        assert_eq!(scene.subscribers(NAME), 0);
+        allow("allchannels");
+        // The first pause is one of a second.
+        sleep(ms(600)).await;
+        assert_eq!(scene.subscribers(NAME), 1);
+        guard.unlock().await.expect("a release");
+        let freed = Instant::now();
+        let (guard, granted) = waiter.await.expect("no panic");
+        assert!(granted - freed <= ms(4), "{:?}", granted - freed);
+        guard.unlock().await.expect("a release");
+    });
+}
+
 /// A request finds the key gone that was deleted by hand (W20). Nothing was published, so nothing else wakes a waiter of the
 /// client before the lease could have ended.
 fn wakes_a_waiter(

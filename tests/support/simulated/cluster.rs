@@ -199,6 +199,19 @@ impl Cluster {
         (view[replica].primary, view[replica].epoch) = (None, newest + 1);
     }
 
+    /// An operator gives the slots of a node that is gone to a master that was there.
+    pub(crate) fn give_slots(&self, gone: usize, to: usize) {
+        {
+            let mut view = self.view.borrow_mut();
+            let newest = view.iter().map(|node| node.epoch).max().unwrap_or(0);
+            view[gone].has_failed = true;
+            let slots = std::mem::take(&mut view[gone].slots);
+            view[to].slots.extend(slots);
+            view[to].epoch = newest + 1;
+        }
+        self.agrees();
+    }
+
     /// A slot is on its way from one master to another.
     pub(crate) fn begin_move(&self, name: &str, to: usize) {
         let (slot, from) = (ClusterView::slot_of(name), self.node_of(name));

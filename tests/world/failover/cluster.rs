@@ -81,6 +81,32 @@ fn w27_a_parked_client_hears_of_a_release_where_a_replica_took_over_from_a_stopp
     }
 }
 
+/// None of the others had that channel before, and none is new.
+#[test]
+fn a_parked_client_hears_of_a_release_where_another_master_got_the_slots_of_a_dead_node() {
+    for seed in 0..SEEDS {
+        play(seed, async |scene| {
+            let cluster = Cluster::new(scene);
+            let (machine, client) = cluster.client(cluster.builder()).await;
+            let name = cluster.name_at(0, "parked");
+            cluster.hold_by_hand(&name);
+            let waiter = parked(&machine, client.lock(&name)).await;
+            cluster.kill(0);
+            sleep(ms(700 * seed)).await;
+            cluster.give_slots(0, 1);
+            cluster.hold_by_hand(&name);
+            sleep(5 * SECOND).await;
+            assert!(!waiter.is_finished(), "granted to two");
+            cluster.free_by_hand(&name);
+            let freed = Instant::now();
+            let (guard, granted) = waiter.await.expect("no panic");
+            assert!(granted - freed < ms(10), "seed {seed}: {:?}", granted - freed);
+            guard.unlock().await.expect("a release");
+            assert!(!cluster.exists(&name));
+        });
+    }
+}
+
 /// The first node stands still, and a call waits for a new connection to it when a replica takes its place.
 struct Dials {
     client: LockClient,

@@ -93,6 +93,7 @@ pub(super) struct Model {
     kept_until: BTreeMap<String, u64>,
     /// The number of the connection in use.
     connection: u64,
+    looked: Looked,
     /// What the driver has asked for on it.
     asked_for: BTreeSet<String>,
     sent: Option<Sent>,
@@ -125,6 +126,7 @@ impl Model {
             subscribed: BTreeSet::new(),
             kept_until: BTreeMap::new(),
             connection: 1,
+            looked: Looked::default(),
             asked_for: BTreeSet::new(),
             sent: None,
             unwoken: BTreeSet::new(),

@@ -7,6 +7,7 @@ pub(super) struct Story {
     pub(super) queues: Queues<Notify>,
     pub(super) names: Arc<Names>,
     pub(super) now: Instant,
+    pub(super) looked: Looked,
 }
 
 /// The number of the connection.
@@ -19,7 +20,8 @@ pub(super) type Wakes = Vec<Arc<Notify>>;
 impl Story {
     pub(super) fn new() -> Self {
         let names = Names::new("", "key").into();
-        Self { queues: Queues::default(), names, now: Instant::now() }
+        let looked = Looked::default();
+        Self { queues: Queues::default(), names, now: Instant::now(), looked }
     }
 
     pub(super) fn at(&mut self) -> &mut Queues<Notify> {
@@ -109,12 +111,20 @@ impl Story {
     }
 
     pub(super) fn plan(&mut self) -> Plan {
-        self.at().plan(ON, |_| true)
+        self.plan_for(|_| true)
+    }
+
+    pub(super) fn plan_for(&mut self, mine: impl Fn(&str) -> bool) -> Plan {
+        self.queues.at(self.now).plan(ON, &mut self.looked, mine)
     }
 
     /// Whether the driver has something to do, and when it checks without a notification.
     pub(super) fn dirty(&mut self) -> (bool, Option<Instant>) {
-        self.at().is_dirty(ON, |_| true)
+        self.dirty_for(|_| true)
+    }
+
+    pub(super) fn dirty_for(&mut self, mine: impl Fn(&str) -> bool) -> (bool, Option<Instant>) {
+        self.queues.at(self.now).is_dirty(ON, &mut self.looked, mine)
     }
 
     pub(super) fn cut(&mut self) -> Wakes {

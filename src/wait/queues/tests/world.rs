@@ -55,6 +55,7 @@ pub(super) struct World {
     sent: Option<Plan>,
     /// The number of the connection in use.
     connection: u64,
+    looked: Looked,
 }
 
 impl World {
@@ -71,6 +72,7 @@ impl World {
             messages: VecDeque::new(),
             sent: None,
             connection: 1,
+            looked: Looked::default(),
         }
     }
 
@@ -191,10 +193,10 @@ impl World {
             self.effects();
             return true;
         }
-        if !queues.is_dirty(on, |_| true).0 {
+        if !queues.is_dirty(on, &mut self.looked, |_| true).0 {
             return false;
         }
-        let plan = queues.plan(on, |_| true);
+        let plan = queues.plan(on, &mut self.looked, |_| true);
         if !plan.subscribe.is_empty() || !plan.unsubscribe.is_empty() {
             self.sent = Some(plan);
         }

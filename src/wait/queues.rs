@@ -22,6 +22,12 @@ use super::reach::Reached;
 use super::subscriptions::{LINGER, Looked, Plan, Subscriptions, Wanted};
 use super::turns::TurnTimes;
 
+/// Fewer queues than this are not swept.
+const SWEEP_FROM: usize = 64;
+
+/// How often more of them are swept, however many there were. The client knows for as long who had the last turns.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
 /// The queues, with the waiters `W` in them.
 pub(crate) struct Queues<W> {
     by_lock: HashMap<Arc<Names>, WaitQueue<W>>,
@@ -32,6 +38,7 @@ pub(crate) struct Queues<W> {
     last_ticket: Ticket,
     answer_delay: AnswerDelay,
     sweep: Sweep,
+    swept: Instant,
     pub(crate) closed: bool,
     pub(super) cx: Context<W>,
 }
@@ -45,7 +52,8 @@ impl<W> Queues<W> {
             subscriptions: Subscriptions::default(),
             last_ticket: 0,
             answer_delay: AnswerDelay::default(),
-            sweep: Sweep::from(64),
+            sweep: Sweep::from(SWEEP_FROM),
+            swept: now,
             closed: false,
             cx: Context { at, effects: Effects::default(), waiting: 0 },
         }
@@ -88,7 +96,10 @@ impl<W> Queues<W> {
             return;
         }
         let Moment { now, limits, .. } = self.cx.at;
-        if self.sweep.is_due(self.by_lock.len()) {
+        let is_large = self.by_lock.len() >= SWEEP_FROM;
+        // A crowd of names would else stay for as long as no larger one comes.
+        if self.sweep.is_due(self.by_lock.len()) || is_large && now >= self.swept + SWEEP_EVERY {
+            self.swept = now;
             let subscriptions = &self.subscriptions;
             let keep = |names: &Arc<Names>, queue: &mut WaitQueue<W>| {
                 !queue.is_unused(now) || subscriptions.has(names)

@@ -196,3 +196,27 @@ fn locks_of_long_ago_are_forgotten() {
     }
     assert!(story.queues.by_lock.len() <= 64, "{}", story.queues.by_lock.len());
 }
+
+#[test]
+fn a_crowd_of_locks_is_forgotten_though_no_larger_one_comes() {
+    let mut story = Story::new();
+    let join = |story: &mut Story, name: String| {
+        story.names = Arc::new(Names::new("", &name));
+        let (ticket, _) = story.join();
+        story.drive();
+        (story.names.clone(), ticket)
+    };
+    let crowd: Vec<_> = (0..10_000).map(|number| join(&mut story, number.to_string())).collect();
+    for (names, ticket) in crowd {
+        story.names = names;
+        story.leave(ticket);
+    }
+    for number in 0..100 {
+        let (_, ticket) = join(&mut story, format!("later:{number}"));
+        story.leave(ticket);
+        story.plan();
+        story.now += SECOND;
+    }
+    let (kept, room) = (story.queues.by_lock.len(), story.queues.by_lock.capacity());
+    assert!(kept <= 64 && room < 1_000, "{kept} with room for {room}");
+}

@@ -275,7 +275,7 @@ impl Registered {
     fn insert(&mut self, number: u64, possession: &Arc<Possession>) {
         if self.sweep.is_due(self.entries.len() + self.retained.len()) {
             let now = clock::now();
-            self.entries.retain(|_, possession| possession.strong_count() > 0);
+            self.sweep.sweep(&mut self.entries, |_, possession| possession.strong_count() > 0);
             self.retained.retain(|_, until| now < *until);
             self.sweep.swept(self.entries.len() + self.retained.len());
         }

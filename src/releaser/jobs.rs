@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tracing::Instrument;
 
 use crate::clock;
@@ -30,42 +30,70 @@ pub(crate) async fn do_jobs(
     router: &Arc<Router>,
     handoffs: &Arc<Handoffs>,
 ) {
-    let mut under_way = JoinSet::new();
-    let mut drains: Vec<oneshot::Sender<()>> = Vec::new();
-    let mut known_grants = KnownGrants::default();
+    let mut under_way = UnderWay::new(router, handoffs);
     let mut open = true;
     let mut begun = 0_u32;
-    while open || !under_way.is_empty() {
+    while open || !under_way.tasks.is_empty() {
         begun = begun.wrapping_add(1);
         if begun.is_multiple_of(JOBS_BEFORE_YIELD) {
             tokio::task::yield_now().await;
-        }
-        if under_way.is_empty() {
-            for done in drains.drain(..) {
-                let _ = done.send(());
+            // While jobs come all the time, those that have ended would keep their memory.
+            while let Some(ended) = under_way.tasks.try_join_next() {
+                under_way.follow_up(ended);
             }
         }
-        let todo = tokio::select! {
+        under_way.answer_drains();
+        tokio::select! {
             // New jobs come before completions, and all that are there before a drain is answered.
             biased;
-            job = jobs.recv(), if open => {
-                open = job.is_some();
-                if !open {
+            job = jobs.recv(), if open => match job {
+                Some(job) => under_way.begin(job),
+                None => {
+                    open = false;
                     handoffs.standstills.close();
                 }
-                job.into_iter().collect()
+            },
+            Some(grant) = grants.recv() => under_way.begin(Job::Granted(grant)),
+            Some(ended) = under_way.tasks.join_next() => under_way.follow_up(ended),
+        }
+    }
+}
+
+/// The jobs that have begun.
+struct UnderWay<'a> {
+    tasks: JoinSet<Vec<Job>>,
+    drains: Vec<oneshot::Sender<()>>,
+    known_grants: KnownGrants,
+    router: &'a Arc<Router>,
+    handoffs: &'a Arc<Handoffs>,
+}
+
+impl<'a> UnderWay<'a> {
+    fn new(router: &'a Arc<Router>, handoffs: &'a Arc<Handoffs>) -> Self {
+        let (tasks, known_grants) = (JoinSet::new(), KnownGrants::default());
+        Self { tasks, drains: Vec::new(), known_grants, router, handoffs }
+    }
+
+    fn begin(&mut self, job: Job) {
+        match job {
+            Job::Drain(done) => self.drains.push(done),
+            Job::Granted(grant) if !self.known_grants.is_new(&grant, clock::now()) => {}
+            job => {
+                let (router, handoffs) = (self.router.clone(), self.handoffs.clone());
+                self.tasks.spawn(here(work(job, router, handoffs)));
             }
-            Some(grant) = grants.recv() => vec![Job::Granted(grant)],
-            // A job's follow-up jobs run beside the others: one may have to wait for another.
-            Some(ended) = under_way.join_next() => joined(ended).unwrap_or_default(),
-        };
-        for job in todo {
-            match job {
-                Job::Drain(done) => drains.push(done),
-                Job::Granted(grant) if !known_grants.is_new(&grant, clock::now()) => {}
-                job => {
-                    under_way.spawn(here(work(job, router.clone(), handoffs.clone())));
-                }
+        }
+    }
+
+    /// A job has ended. Its follow-up jobs run beside the others: one may have to wait for another.
+    fn follow_up(&mut self, ended: Result<Vec<Job>, JoinError>) {
+        joined(ended).unwrap_or_default().into_iter().for_each(|job| self.begin(job));
+    }
+
+    fn answer_drains(&mut self) {
+        if self.tasks.is_empty() {
+            for done in self.drains.drain(..) {
+                let _ = done.send(());
             }
         }
     }

@@ -37,8 +37,11 @@ pub(crate) async fn do_jobs(
         begun = begun.wrapping_add(1);
         if begun.is_multiple_of(JOBS_BEFORE_YIELD) {
             tokio::task::yield_now().await;
-            // While jobs come all the time, those that have ended would keep their memory.
-            while let Some(ended) = under_way.tasks.try_join_next() {
+            // While jobs come all the time, tasks that have ended would keep their memory. The last one is joined below,
+            // behind the jobs that are there: with it the loop may be over.
+            while under_way.tasks.len() > 1
+                && let Some(ended) = under_way.tasks.try_join_next()
+            {
                 under_way.follow_up(ended);
             }
         }

@@ -442,6 +442,25 @@ async fn a_client_whose_thread_has_panicked_is_closed() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_client_ends_that_is_dropped_behind_its_guards_however_many_there_are() {
+    let redis = Redis::new();
+    let connections = || {
+        let list: String = redis.query(redis::cmd("CLIENT").arg("LIST")).expect("a list");
+        list.lines().count()
+    };
+    let none = connections();
+    for many in 1..=64 {
+        let client = redis.client();
+        let locks: Vec<_> = (0..many).map(|name| client.lock(name.to_string())).collect();
+        let guards = join_all(locks.iter().map(hold)).await;
+        assert!(connections() > none);
+        drop((guards, locks, client));
+        sleep(ms(10_000)).await;
+        assert_eq!(connections(), none, "{many} guards");
+    }
+}
+
 /// So has a task of it, and no other does what that had to do.
 #[tokio::test(start_paused = true)]
 async fn a_client_of_which_a_task_has_panicked_is_closed() {

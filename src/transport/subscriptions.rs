@@ -68,9 +68,8 @@ impl Router {
 
     /// The servers at which the client may have to listen, and a notification of others.
     pub(crate) fn listened(&self) -> (Vec<Arc<Node>>, Option<signal::Receiver>) {
-        let is_cluster = matches!(self.topology, Topology::Cluster(_));
         // Before the look, so that no change in between is missed.
-        let changes = self.server_changes().filter(|_| is_cluster);
+        let changes = self.server_changes();
         (self.nodes(), changes)
     }
 

@@ -313,6 +313,28 @@ fn t4_without_any_sentinel_locks_are_held_waited_for_and_taken_as_before() {
     });
 }
 
+/// The second call wants the subscription before the client knows a server.
+#[test]
+fn calls_that_wait_before_the_primary_is_found_hear_of_a_release() {
+    play(0, async |scene| {
+        let group = Group::new(scene);
+        let holder = group.connect(group.builder()).await;
+        let guard = holder.lock("busy").lock().await.expect("the lock");
+        let machine = scene.machine(round_trip(ms(2)));
+        let lazy = machine.run(async { group.builder().connect_lazy().expect("addresses") }).await;
+        let waiters = [(); 2].map(|()| waiting_for(&machine, lazy.lock("busy")));
+        sleep(SECOND).await;
+        guard.unlock().await.expect("a release");
+        let freed = Instant::now();
+        for waiter in waiters {
+            let (guard, granted) = waiter.await.expect("no panic");
+            assert!(granted - freed <= ms(10), "{:?}", granted - freed);
+            guard.unlock().await.expect("a release");
+        }
+        group.is_empty();
+    });
+}
+
 #[test]
 fn t4_the_log_says_when_no_sentinel_names_the_primary_and_when_one_does_again() {
     for lazy in [false, true] {

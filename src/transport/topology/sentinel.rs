@@ -307,7 +307,6 @@ impl Sentinels {
         if is_news {
             router.events.sentinels_heard();
         }
-        self.found.store(true, Ordering::Release);
     }
 
     /// Rejects the reports of that server: it is a replica.
@@ -326,16 +325,20 @@ impl Sentinels {
         let Some(newest) = reports.newest() else { return };
         let info = address::at(&self.server, &newest.host, newest.port);
         let name = address::name(&info);
-        if name == address::name(&self.primary.info()) {
-            return;
-        }
-        let earlier = self.primary.moves_to(info);
+        let moves = name != address::name(&self.primary.info());
+        let earlier = moves.then(|| self.primary.moves_to(info).unwrap_or_default());
+        // Before the news of it, which have calls and drivers of subscriptions look whether a primary is found.
+        let is_first = !self.found.swap(true, Ordering::AcqRel);
         drop(reports);
-        router.events.primary_changed(&name);
-        // Before the number: with the new one no answer of the earlier server counts as one of the new server.
-        router.retire(earlier.unwrap_or_default());
-        self.changes.fetch_add(1, Ordering::Relaxed);
-        self.changed.send();
+        if let Some(earlier) = earlier {
+            router.events.primary_changed(&name);
+            // Before the number: with the new one no answer of the earlier server counts as one of the new server.
+            router.retire(earlier);
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+        if moves || is_first {
+            self.changed.send();
+        }
     }
 
     fn name_of(&self, report: &Report) -> String {

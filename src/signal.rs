@@ -67,7 +67,7 @@ impl Receiver {
         }
     }
 
-    /// Whether there was a change that it has not noticed.
+    /// Whether there was a change that it has not noticed. It has noticed it then.
     pub(crate) fn notices(&mut self) -> bool {
         let seen = std::mem::replace(&mut self.seen, self.shared.changes.load(Ordering::Acquire));
         seen != self.seen

@@ -25,7 +25,8 @@ use super::turns::TurnTimes;
 /// Fewer queues than this are not swept.
 const SWEEP_FROM: usize = 64;
 
-/// How often more of them are swept, however many there were. The client knows for as long who had the last turns.
+/// How often more of them are swept, however many there were: when the next name comes. What a queue remembers of turns
+/// is forgotten after as long.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// The queues, with the waiters `W` in them.

@@ -19,7 +19,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(16);
 pub(super) struct Refused {
     /// Until when a channel is not asked for, and the pauses after that.
     pauses: HashMap<Arc<str>, (Instant, Backoff)>,
-    /// The first end of one of these pauses, so that a driver need not look at all.
+    /// No pause ends before. Found anew once it has passed, so that not each look is one at all pauses.
     next: Option<Instant>,
 }
 

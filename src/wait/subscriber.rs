@@ -179,8 +179,8 @@ impl Waiters {
         }
     }
 
-    /// Waits until there is something to send to a server on the connection `on`. Its driver looks again at all channels
-    /// for which no server was found if one of the `moves` has made another server responsible.
+    /// Waits until there is something to send to a server on the connection `on`. Its driver looks again at the channels
+    /// that were not for its server after each of the `moves`: a new map, a `MOVED`, or another primary.
     pub(super) async fn dirty(
         &self,
         on: u64,

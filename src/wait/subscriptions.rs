@@ -26,7 +26,8 @@ pub(crate) struct Plan {
 type Wish = u64;
 
 /// The last wish at which a driver has looked. Of those up to it, none is for its server: it need not look at them again
-/// before what it can subscribe changes. So the channels of a server that is away cost the drivers of others nothing.
+/// before what it can subscribe changes. So the channels of a server that is away cost the drivers of others a look for
+/// each new map, and not for each wish.
 #[derive(Debug, Default)]
 pub(crate) struct Looked(Wish);
 

@@ -14,6 +14,8 @@ type Times = (Vec<u64>, Vec<u64>);
 pub(crate) struct Possible {
     of_client: HashMap<(u128, u16), Times>,
     of_handle: HashMap<(u16, u32), Times>,
+    /// Of each process.
+    calm: Vec<Calm>,
 }
 
 impl Possible {
@@ -38,13 +40,28 @@ impl Possible {
             begun.sort_unstable();
             over.sort_unstable();
         }
-        Self { of_client, of_handle }
+        Self { of_client, of_handle, calm }
     }
 
     /// How many holds that client may have of the name between those times.
     pub(crate) fn holds(&self, sample: &Sample) -> u64 {
-        let of = self.of_client.get(&(sample.owner.0, sample.key));
-        of.map_or(0, |times| between(times, (sample.t0, sample.t1)))
+        self.of_client((sample.owner.0, sample.key), (sample.t0, sample.t1))
+    }
+
+    fn of_client(&self, client: (u128, u16), window: (u64, u64)) -> u64 {
+        self.of_client.get(&client).map_or(0, |times| between(times, window))
+    }
+
+    /// How many holds the handle of that call may have between those times. A server that has forgotten a hand-off counts
+    /// those of another handle of the client, which had the lock before.
+    fn of_handle(&self, acquire: &Acquire, window: (u64, u64), history: &History) -> u64 {
+        let calm = &self.calm[usize::from(acquire.id.0)];
+        let is_told_again = |t1| calm.after(t1, history.bounds.prompt);
+        let mut reversions = history.reversions();
+        match reversions.any(|(t0, t1)| t0 <= window.1 && window.0 <= is_told_again(t1)) {
+            true => self.of_client((acquire.owner.0, acquire.key), window),
+            false => between(&self.of_handle[&acquire.handle], window),
+        }
     }
 }
 
@@ -115,9 +132,8 @@ pub(crate) fn once(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     for count in &history.counts {
         let Some(acquire) = owners.get(&count.handle) else { continue };
-        let times = &possible.of_handle[&acquire.handle];
         let window = (count.inv, count.ret);
-        let most = between(times, window);
+        let most = possible.of_handle(acquire, window, history);
         if count.count > most {
             let who = who(acquire);
             let what = format!("name {}: {who} counts {}, not {most}", count.key, count.count);
@@ -168,7 +184,7 @@ fn recent(
 
 pub(crate) mod trials {
     use super::*;
-    use crate::check::sample::{KEY, held, history, seen};
+    use crate::check::sample::{KEY, fault, held, history, seen};
     use crate::history::Count;
 
     pub(crate) const TRIALS: Trials = &[
@@ -194,6 +210,20 @@ pub(crate) mod trials {
             };
             assert_eq!(found(&[(15, 1), (25, 2)]), []);
             assert_eq!(found(&[(30, 2)])[0].rule, "H10");
+        }),
+        ("a server that has forgotten a hand-off counts the holds of the handle before", || {
+            let before = [held(0, 10).until(30, 31), held(0, 20).until(28, 29)];
+            let handle = (before[0].handle.0, before[0].handle.1 + 1);
+            let next = Acquire { handle, ..held(0, 40).until(60, 61) };
+            let count =
+                Count { id: next.id, key: KEY, handle, inv: 45 * MS, ret: 46 * MS, count: 2 };
+            let found = |faults: Option<Fault>| {
+                let calls = [before[0].clone(), before[1].clone(), next.clone()];
+                let history = history(calls).with(|history| history.counts = vec![count]);
+                once(&history.fault(faults))
+            };
+            assert_eq!(found(None)[0].rule, "H10");
+            assert_eq!(found(Some(Fault { reverts: true, ..fault(25, 35) })), []);
         }),
         ("a call for several counts twice once its clock may say that it has waited long", || {
             let call = Acquire { set: 1, ret: 800 * MS, ..held(0, 10).until(900, 901) };

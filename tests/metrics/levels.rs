@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fork::Fork;
 use redlatch::test_util::Redis;
 use redlatch::{LockClient, LockGuard};
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::process::{WaitOptions, waitpid};
 use tokio::time::{sleep, timeout};
 
 use crate::recorder::{Recorder, Value};
+use crate::support::forks::{self, fork};
 use crate::support::ms;
 
 /// The recorder sets gauges back to zero with each look at them, and clients only add to these: this has the sums.
@@ -138,18 +138,15 @@ async fn a_call_that_is_dropped_in_a_forked_child_records_nothing() {
     let lock = client.lock("a");
     let mut waits = Box::pin(lock.lock());
     timeout(ms(2_000), &mut waits).await.expect_err("it is held");
-    let fork = match fork::fork().expect("forking") {
-        Fork::Parent(fork) => Pid::from_raw(fork),
-        Fork::Child => {
-            drop(waits);
-            let all = recorder.all();
-            let waiting = all["redlatch_waiting{kind=lock}"] == Value::Gauge(1.0);
-            let ended = all.keys().any(|series| series.contains("cancelled"));
-            std::process::exit(i32::from(!waiting || ended));
-        }
+    let Some(fork) = fork() else {
+        drop(waits);
+        let all = recorder.all();
+        let waiting = all["redlatch_waiting{kind=lock}"] == Value::Gauge(1.0);
+        let ended = all.keys().any(|series| series.contains("cancelled"));
+        forks::end(waiting && !ended);
     };
-    let ended = waitpid(fork, WaitOptions::empty()).expect("a child of this process");
-    assert_eq!(ended.and_then(|(_, status)| status.exit_status()), Some(0));
+    let ended = waitpid(Some(fork), WaitOptions::empty()).expect("a child of this process");
+    assert!(ended.is_some_and(|(_, status)| forks::went_well(status)), "{ended:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@
 pub(crate) mod child;
 pub(crate) mod cluster;
 pub(crate) mod crowd;
+pub(crate) mod forks;
 mod listener;
 pub(crate) mod machine;
 mod network;

@@ -1,18 +1,18 @@
 //! W14: a process that forks while it has a client, guards, and calls under way.
 //!
 //! The process that forks is a child of the test, so that the test's own process does not. Its
-//! child, the fork, ends by `exit` and never returns to the test harness.
+//! child, the fork, ends by a signal and never returns to the test harness.
 
 use std::sync::atomic::AtomicU64;
 use std::task::Poll;
 
-use fork::Fork;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::*;
 use crate::errors::calls;
+use crate::support::forks::{self, fork};
 
 const WATCHDOG_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -134,18 +134,9 @@ fn refused<T>(what: &str, call: impl Future<Output = Result<T, Error>>) {
     assert!(error.to_string().contains("another process"), "{what}: {error}");
 }
 
-/// The process id of the fork, or `None` in the fork itself.
-fn fork() -> Option<Pid> {
-    match fork::fork().expect("forking") {
-        Fork::Child => None,
-        Fork::Parent(pid) => Some(Pid::from_raw(pid).expect("a process id")),
-    }
-}
-
 /// The end of the fork.
-fn exit_after(work: impl FnOnce()) -> ! {
-    let done = catch_unwind(AssertUnwindSafe(work)).is_ok();
-    std::process::exit(i32::from(!done));
+fn ends_after(work: impl FnOnce()) -> ! {
+    forks::end(catch_unwind(AssertUnwindSafe(work)).is_ok())
 }
 
 /// Waits until the fork has done its work.
@@ -161,8 +152,10 @@ fn done(fork: Pid) {
         let _ = kill_process(fork, Signal::KILL);
         panic!("the fork hangs");
     }
-    let status = status.and_then(|(_, status)| status.exit_status());
-    assert_eq!(status, Some(0), "the fork failed");
+    assert!(
+        status.is_some_and(|(_, status)| forks::went_well(status)),
+        "the fork failed: {status:?}"
+    );
 }
 
 pub(super) fn child(way: &str, url: &str) {
@@ -184,7 +177,7 @@ async fn forks_inside_the_runtime(url: &str) {
             let done = catch_unwind(AssertUnwindSafe(|| all.belongs_to_the_parent())).is_ok();
             // Tasks that have a reason to end do so now.
             turns(50).await;
-            exit_after(|| assert!(done));
+            ends_after(|| assert!(done));
         }
     }
     child::say("forked");
@@ -196,7 +189,7 @@ fn forks_outside_the_runtime(url: &str) {
     let all = runtime.block_on(Everything::new(url));
     match fork() {
         Some(fork) => done(fork),
-        None => exit_after(|| all.belongs_to_the_parent()),
+        None => ends_after(|| all.belongs_to_the_parent()),
     }
     child::say("forked");
     runtime.block_on(all.goes_on());
@@ -209,7 +202,7 @@ fn forks_and_connects(url: &str) {
     let guard = old.block_on(hold(&lock));
     match fork() {
         Some(fork) => done(fork),
-        None => exit_after(|| runtime().block_on(connects_anew(url, &lock))),
+        None => ends_after(|| runtime().block_on(connects_anew(url, &lock))),
     }
     child::say("forked");
     old.block_on(async {
@@ -268,7 +261,7 @@ fn forks_while_busy(url: &str) {
         });
         match fork() {
             Some(fork) => done(fork),
-            None => exit_after(|| {
+            None => ends_after(|| {
                 drop((waiting, acquiring));
                 refused("lock", lock.lock());
                 refused("try_lock_now", held.try_lock_now());

@@ -47,8 +47,10 @@ pub(crate) async fn do_jobs(
         }
         under_way.answer_drains();
         tokio::select! {
-            // New jobs come before completions, and all that are there before a drain is answered.
+            // A grant comes first: until it is passed on, the lock is idle. New jobs come before completions, and all that
+            // are there before a drain is answered.
             biased;
+            Some(grant) = grants.recv() => under_way.begin(Job::Granted(grant)),
             job = jobs.recv(), if open => match job {
                 Some(job) => under_way.begin(job),
                 None => {
@@ -56,7 +58,6 @@ pub(crate) async fn do_jobs(
                     handoffs.standstills.close();
                 }
             },
-            Some(grant) = grants.recv() => under_way.begin(Job::Granted(grant)),
             Some(ended) = under_way.tasks.join_next() => under_way.follow_up(ended),
         }
     }

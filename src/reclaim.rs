@@ -44,6 +44,8 @@ pub(crate) async fn reclaim_after_failovers(router: &Arc<Router>, handoffs: &Arc
     loop {
         tokio::select! {
             biased;
+            // One that has panicked closes the client now, and not at the next change.
+            () = join_rest(&mut reclaims), if !reclaims.is_empty() => continue,
             () = changes.changed() => {}
             () = handoffs.released_names.moved_meanwhile.notified() => {}
         }
@@ -57,7 +59,6 @@ pub(crate) async fn reclaim_after_failovers(router: &Arc<Router>, handoffs: &Arc
             let at_server = reclaim_at_server(names, places, router.clone(), handoffs.clone());
             reclaims.spawn(here(at_server));
         }
-        join_ended(&mut reclaims);
         // While slots move, there is one change after the other.
         clock::sleep(BETWEEN_CHANGES).await;
     }

@@ -99,12 +99,14 @@ impl Drop for Entry {
 }
 
 /// Notifies if the task panics that has this.
-struct NotesPanic<'a>(&'a Notify);
+struct NotesPanic<'a>(&'a Watchdog);
 
 impl Drop for NotesPanic<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.notify_one();
+            self.0.panicked.notify_one();
+            // No renewal of its locks is under way any more, and after the end of the client nobody hears of the panic.
+            self.0.answered.notify_waiters();
         }
     }
 }
@@ -263,7 +265,7 @@ impl Watchdog {
     /// have moved. Then this renews the locks ten by ten, and those of a refused ten one by one: all tens at once, and
     /// all of those at once, because a lock that is due has time for a few round trips, and not for one for each other lock.
     async fn renew_all(&self, router: &Router, batch: Vec<Entry>) {
-        let _panics = NotesPanic(&self.panicked);
+        let _panics = NotesPanic(self);
         let mut refused = self.renew(router, batch).await;
         for size in [RETRY_BATCH, 1] {
             if refused.len() <= size {

@@ -390,7 +390,7 @@ fn a_guard_that_a_thread_drops_behind_all_its_variables_is_given_back() {
 }
 
 /// Hears of the events of a client, and panics at some of them.
-struct PanicsAt(fn(&str) -> bool);
+pub(crate) struct PanicsAt(fn(&str) -> bool);
 
 impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for PanicsAt {
     fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
@@ -404,7 +404,9 @@ impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for PanicsAt {
 
 impl PanicsAt {
     /// On this thread, until that is dropped.
-    fn on(said: fn(&str) -> bool) -> (tracing::subscriber::DefaultGuard, tracing::Dispatch) {
+    pub(crate) fn on(
+        said: fn(&str) -> bool,
+    ) -> (tracing::subscriber::DefaultGuard, tracing::Dispatch) {
         use tracing_subscriber::prelude::*;
         // While there is only one, another thread that comes to an event first would switch that off for all.
         let another = tracing::Dispatch::new(tracing_subscriber::registry());

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::backoff::Backoff;
 use crate::clock;
-use crate::host::{here, join_ended};
+use crate::host::{here, join_rest};
 use crate::transport::node::RetiredServer;
 use crate::transport::{Router, address};
 
@@ -56,7 +56,13 @@ impl Router {
         let receiver = self.retired.receiver.lock().take();
         let Some(mut retired) = receiver else { return std::future::pending().await };
         let mut closers = JoinSet::new();
-        while let Some(client) = retired.recv().await {
+        loop {
+            let client = tokio::select! {
+                biased;
+                () = join_rest(&mut closers), if !closers.is_empty() => continue,
+                client = retired.recv() => client,
+            };
+            let Some(client) = client else { return };
             let router = Arc::downgrade(self);
             closers.spawn(here(async move {
                 let mut backoff = Backoff::in_background();
@@ -70,7 +76,6 @@ impl Router {
                     clock::sleep(backoff.next()).await;
                 }
             }));
-            join_ended(&mut closers);
         }
     }
 }

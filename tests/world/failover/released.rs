@@ -1,6 +1,7 @@
 //! A release that the old primary confirmed and the new one has not heard of: row W26.
 
 use super::group::{Group, failed_over};
+use crate::in_memory::PanicsAt;
 use crate::prelude::*;
 
 /// Another client, of which the first knows nothing, has the lock soon.
@@ -33,6 +34,20 @@ fn w26_a_release_that_the_new_primary_missed_keeps_nobody_out() {
         assert_eq!(group.ask::<u64>(1, &["EXISTS", "kept", "dropped"]), 2, "it has heard of it");
         another_gets(group, "kept").await;
         another_gets(group, "dropped").await;
+    });
+}
+
+/// What the task had to do is done by no other.
+#[test]
+fn w26_a_client_whose_look_for_missed_releases_has_panicked_is_closed() {
+    let _on = PanicsAt::on(|said| said.contains("has missed a release"));
+    failed_over(async |group, client| {
+        let guard = client.lock("kept").lock().await.unwrap();
+        replicas_are_cut_off(group).await;
+        guard.unlock().await.expect("a release");
+        group.fail_over(1);
+        sleep(5 * SECOND).await;
+        assert!(client.health().is_closed);
     });
 }
 

@@ -24,7 +24,8 @@ impl Waiters {
         let mut before = clock::now();
         loop {
             let now = clock::now();
-            // A waiter that comes later is due later than that.
+            // A call that begins later is due later than that. One that has begun, and has yet to park, is seen by the next
+            // look.
             let Some(mut next) = now.checked_add(threshold) else {
                 return std::future::pending().await;
             };

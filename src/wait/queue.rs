@@ -175,9 +175,13 @@ impl<W> WaitQueue<W> {
         ticket: Ticket,
         joined: Instant,
         pause: Duration,
-        now: Instant,
+        cx: &mut Context<W>,
     ) -> bool {
-        self.reach.record_failure(now);
+        let now = cx.at.now;
+        if self.reach.record_failure(now) {
+            // Those that do not ask had no limit until now.
+            cx.effects.wake.extend(self.waiters().cloned());
+        }
         let again_at = self.end_request(ticket).and_then(|request| request.again_at);
         if self.is_head(ticket, now) {
             self.due = again_at.into_iter().fold(now + pause, Instant::min);
@@ -212,11 +216,17 @@ impl<W> WaitQueue<W> {
         true
     }
 
-    /// If that was the head, the reason to ask is that of the new one.
+    /// If that was the head, the reason to ask is that of the new one. If it was to look when the first request of the one
+    /// before it takes too long, the one behind it looks now.
     fn remove(&mut self, ticket: Ticket, cx: &mut Context<W>) {
         let was_head = self.is_head(ticket, cx.at.now);
         if let Ok(at) = self.position(ticket) {
             let gone = self.calls.remove(at);
+            let before = at.checked_sub(1).and_then(|before| self.calls.get(before));
+            if before.is_some_and(|before| before.first_request().is_some()) {
+                let behind = self.calls.get(at).and_then(|behind| behind.waiter.clone());
+                cx.effects.wake.extend(behind);
+            }
             self.asking -= usize::from(gone.is_some_and(|gone| gone.asking.is_some()));
             cx.waiting -= 1;
         }

@@ -48,9 +48,11 @@ impl Reach {
         }
     }
 
-    /// Redis was out of reach.
-    pub(super) fn record_failure(&mut self, now: Instant) {
-        *self = Self::Outage(self.silent_since().unwrap_or(now));
+    /// Redis was out of reach. Returns whether it answered before: then the time of an outage counts from now on.
+    pub(super) fn record_failure(&mut self, now: Instant) -> bool {
+        let since = self.silent_since();
+        *self = Self::Outage(since.unwrap_or(now));
+        since.is_none()
     }
 
     fn silent_since(self) -> Option<Instant> {

@@ -349,9 +349,8 @@ impl Registration<'_> {
     pub(crate) fn record_failure(&self, pause: Duration) -> bool {
         let Self { ticket, joined, .. } = self;
         let waits = self.waiters.change(|queues| {
-            queues.change(self.names(), |queue, cx| {
-                queue.record_failure(*ticket, *joined, pause, cx.at.now)
-            })
+            queues
+                .change(self.names(), |queue, cx| queue.record_failure(*ticket, *joined, pause, cx))
         });
         self.notify_thread();
         waits == Some(true)

@@ -325,6 +325,34 @@ async fn all_have_turns(waiters: Vec<JoinHandle<Waited>>) {
     join_all(turns).await;
 }
 
+/// No connection breaks, and the head of the queue has a time limit of its own: nothing but its request finds the outage.
+#[test]
+fn w2_a_call_behind_one_that_goes_on_gives_up_when_the_outage_has_lasted_too_long() {
+    for state in [State::Loading, State::Busy] {
+        play(0, async |scene| {
+            let limit = ms(1_500);
+            let options = LockClient::builder().command_timeout(COMMAND).outage_limit(limit);
+            let options = options.warn_waits_longer_than(MINUTE);
+            let (machine, client) = scene.client(AWAY, options).await;
+            let (_, other) = scene.client(AWAY, LockClient::builder()).await;
+            let way = Way { scene, machine, client, other };
+            way.hold_by_hand(ms(500));
+            let head = way.parked(MINUTE).await;
+            let behind = way.parked(Duration::MAX).await;
+            scene.network.at(scene.server, |server, _| server.set(state, true));
+            // The head asks when the lease could have ended, and its request is refused for as long as it may take.
+            let all = ms(500) + COMMAND + limit + ms(100);
+            let ended = timeout(all, behind).await.expect("an error in time");
+            let (result, _) = ended.expect("no panic");
+            assert_eq!(result.expect_err("an outage").kind(), ErrorKind::Unavailable);
+            assert!(!head.is_finished(), "it has time");
+            scene.network.at(scene.server, |server, _| server.set(state, false));
+            let (result, _) = head.await.expect("no panic");
+            release(result.expect("an answer").expect("the lock")).await;
+        });
+    }
+}
+
 #[test]
 fn lock_gives_up_when_an_outage_outlasts_the_limit() {
     for (limit, gives_up) in [(ms(1_500), true), (MINUTE, false), (Duration::MAX, false)] {

@@ -255,12 +255,14 @@ fn of_a_subscription_that_no_server_knows_nothing_is_left_with_its_last_waiter()
 
 #[test]
 fn an_outage_begins_with_the_first_trouble_and_ends_with_an_answer() {
-    let (mut story, [(first, _), _]) = Story::parked();
+    let (mut story, [(first, _), (_, two)]) = Story::parked();
     let begun = story.now;
     story.message();
-    for _ in 0..3 {
+    for begins in [true, false, false] {
         assert_eq!(story.step(first), WaitStep::Ask);
         assert!(story.unanswered(first, begun - SECOND), "it waits since before");
+        let hears = story.wakes().iter().any(|wake| Arc::ptr_eq(wake, &two));
+        assert_eq!(hears, begins, "the one behind it has a limit from now on");
         assert_eq!(story.outage(), Some(begun));
         assert_eq!(story.step(first), WaitStep::Park(Some(story.now + SECOND)));
         story.now += SECOND;
@@ -268,6 +270,25 @@ fn an_outage_begins_with_the_first_trouble_and_ends_with_an_answer() {
     assert_eq!(story.step(first), WaitStep::Ask);
     story.refused(first);
     assert_eq!(story.outage(), None);
+}
+
+/// It had the timer of all that are behind it.
+#[test]
+fn one_behind_a_first_request_that_leaves_has_the_next_one_look() {
+    let mut story = Story::new();
+    let (first, _) = story.join_only();
+    assert_eq!(story.step(first), WaitStep::Ask);
+    let (second, two) = story.join();
+    let (third, three) = story.join();
+    let passed_at = WaitStep::Park(Some(story.now + 3 * SECOND));
+    assert_eq!([story.step(second), story.step(third)], [passed_at, WaitStep::Park(None)]);
+    let names = story.names.clone();
+    story.at().change(&names, |queue, _| {
+        queue.park(second, &two);
+        queue.park(third, &three);
+    });
+    assert!(are(&story.leave(second).wake, &[&three]));
+    assert_eq!(story.step(third), passed_at);
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl Story {
     pub(super) fn unanswered(&mut self, ticket: Ticket, since: Instant) -> bool {
         let names = self.names.clone();
         let failure = |queue: &mut WaitQueue<Notify>, cx: &mut Context<Notify>| {
-            queue.record_failure(ticket, since, SECOND, cx.at.now)
+            queue.record_failure(ticket, since, SECOND, cx)
         };
         self.at().change(&names, failure).expect("a queue")
     }

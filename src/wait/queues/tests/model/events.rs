@@ -34,9 +34,9 @@ impl Model {
                     let names = self.names[self.entries[at].lock].clone();
                     let (ticket, since) = (self.answered(at, pause), self.base);
                     let pause = Duration::from_millis(pause);
-                    self.queues().change(&names, |queue, cx| {
-                        queue.record_failure(ticket, since, pause, cx.at.now)
-                    });
+                    self.queues()
+                        .change(&names, |queue, cx| queue.record_failure(ticket, since, pause, cx));
+                    self.effects();
                 }
             }
             Op::Granted(n, lease) => {

@@ -20,7 +20,12 @@ impl Model {
         self.queues().record_hand_off(&names, ticket, Duration::from_millis(lease));
         let queue = self.expected.get_mut(&lock).unwrap();
         (queue.due, queue.handed) = (due, Some(due));
-        assert!(was_head || self.queues.cx.effects.wake.is_empty());
+        // Behind a first request the next one looks when that takes too long: from now on the one behind this.
+        let behind = self.entries_of(lock).skip_while(|other| *other != at).nth(1);
+        let is_behind = |wake: &Arc<Notify>| {
+            passes && behind.is_some_and(|behind| Arc::ptr_eq(wake, &self.entries[behind].wake))
+        };
+        assert!(was_head || self.queues.cx.effects.wake.iter().all(is_behind));
         if later && was_head {
             self.queues.cx.effects.wake.clear();
             self.unwoken.insert(lock);

@@ -274,6 +274,11 @@ async fn not_when_the_host_is_not_known() {
         let error = failure(LockClient::builder().url(url).command_timeout(ms(500))).await;
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     }
+    // Of a cluster it has yet to find a node when the call gives up.
+    let cluster = LockClient::builder().cluster([format!("redis://{SECRET}.invalid:6379/")]);
+    let lazy = cluster.command_timeout(ms(500)).connect_lazy().expect("an address");
+    let answer = soon("an answer", lazy.lock("secret").try_lock_now()).await;
+    show_error(&answer.expect_err("no node"));
     nothing_was_told();
 }
 

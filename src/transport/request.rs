@@ -112,7 +112,10 @@ impl Router {
                     continue;
                 }
             };
-            let redis = self.redis(request.key, error.as_ref().or(cause.as_ref()));
+            // Where no server is known to have the key, none was asked.
+            let of_server = error.as_ref().or(cause.as_ref());
+            let of_server = of_server.filter(|_| self.node_of(request.key).is_some());
+            let redis = self.redis(request.key, of_server);
             let error = dial_failed(&redis, &request.subject(), retry.repeated, error, cause);
             return Err(self.note_unavailable(request, error));
         }

@@ -33,6 +33,7 @@ pub(crate) struct Events {
     shared_handles: WarningLimit,
     missed_releases: WarningLimit,
     refusals: Repeats,
+    unknown_slots: Repeats,
     outages: Outages,
     held: Option<CountHeld>,
     pub(crate) counters: Counters,
@@ -242,8 +243,12 @@ impl Events {
     }
 
     /// The Sentinels named another primary.
-    pub(crate) fn primary_changed(&self, primary: &str) {
-        tracing::info!(%primary, "the sentinels name another primary");
+    pub(crate) fn primary_changed(&self, primary: &str, is_first: bool) {
+        if is_first {
+            tracing::debug!(%primary, "the sentinels name the primary");
+        } else {
+            tracing::info!(%primary, "the sentinels name another primary");
+        }
     }
 
     pub(crate) fn primary_unknown(&self, error: &dyn Display) {
@@ -265,8 +270,15 @@ impl Events {
             "a sentinel refuses the subscription to its events: the client hears late of a failover");
     }
 
-    pub(crate) fn slots_unknown(&self, error: &dyn Display) {
-        tracing::warn!(%error, "no node of the cluster reports the slots");
+    /// Returns whether the log has it: not if it has said so a moment ago.
+    pub(crate) fn slots_unknown(&self, error: &dyn Display, now: Instant) -> bool {
+        let is_said = self.unknown_slots.admit(now).is_some();
+        if is_said {
+            tracing::warn!(%error, "no node of the cluster reports the slots");
+        } else {
+            tracing::debug!(%error, "no node of the cluster reports the slots");
+        }
+        is_said
     }
 
     pub(crate) fn cluster_replaced(&self) {

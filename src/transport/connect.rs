@@ -1,6 +1,7 @@
 //! What `connect` does: it finds the servers, and makes all connections that a client needs.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use redis::RedisError;
@@ -46,6 +47,9 @@ impl Router {
 
     /// Makes the connections of this runtime to servers that have become known.
     pub(super) fn connect_to_new(&self) {
+        if self.hung_up.load(Ordering::SeqCst) {
+            return self.hang_up();
+        }
         for node in self.nodes() {
             for purpose in self.for_thread() {
                 self.supervise(&node, &node.runtime_slot(*purpose));

@@ -211,8 +211,9 @@ impl Supervisor {
     /// Waits until the next dial may begin. `None` if the supervisor has to end.
     async fn pause(&self) -> Option<()> {
         let (router, node, runtime_slot) = self.all()?;
-        let not_before = runtime_slot.not_before(router.dialer.longest_pause);
+        // Before the look, so that a move in between is not missed.
         let mut moves = node.moves();
+        let not_before = runtime_slot.not_before(router.dialer.longest_pause);
         drop((router, node, runtime_slot));
         if let Some(at) = not_before {
             tokio::select! {

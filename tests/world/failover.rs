@@ -313,6 +313,31 @@ fn t4_without_any_sentinel_locks_are_held_waited_for_and_taken_as_before() {
     });
 }
 
+#[test]
+fn t1_a_failover_of_others_that_a_sentinel_watches_costs_it_no_question() {
+    play(0, async |scene| {
+        let group = Group::new(scene);
+        let (machine, _client) = group.client(group.builder()).await;
+        sleep(MINUTE).await;
+        let asked = || {
+            let of = |sentinel: &ServerNumber| {
+                scene.network.at(*sentinel, |sentinel, _| sentinel.calls("sentinel|master"))
+            };
+            group.sentinels.iter().map(of).sum::<u64>()
+        };
+        let others = |port| (0..100).for_each(|number| group.names_another(number, port));
+        others(1);
+        let before = asked();
+        others(2);
+        sleep(5 * SECOND).await;
+        assert!(asked() <= before + 3, "{} questions", asked() - before);
+        group.fail_over(1);
+        sleep(SECOND).await;
+        assert!(asked() > before + 3, "that one is its own");
+        drop(machine);
+    });
+}
+
 /// The second call wants the subscription before the client knows a server.
 #[test]
 fn calls_that_wait_before_the_primary_is_found_hear_of_a_release() {

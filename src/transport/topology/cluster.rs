@@ -179,7 +179,7 @@ impl Cluster {
     /// Fetches a new map on request, if there is [news](Self::news), and while no node serves requests, until this
     /// future is dropped.
     pub(super) async fn keep_up(&self, router: &Router) {
-        let (mut reported, mut silence, mut again) = (false, Silence::default(), None);
+        let (mut reported, mut silence, mut again) = (None, Silence::default(), None);
         let mut pauses = Backoff::new(PAUSE_AFTER_SILENCE, LONGEST_PAUSE);
         let (answer_timeout, mut turn) = (router.dialer.answer_timeout, random());
         let mut pace = Pace::new(answer_timeout, router.dialer.longest_pause, clock::now());
@@ -199,7 +199,7 @@ impl Cluster {
                 && !self.serves_still(answer_timeout).await;
             match self.view(known, &router.dialer, any_cluster).await {
                 Ok(view) => {
-                    reported = false;
+                    reported = None;
                     if view.is_ok {
                         silence = Silence::default();
                         pauses.reset();
@@ -210,9 +210,10 @@ impl Cluster {
                     router.connect_to_new();
                 }
                 Err(error) => {
-                    // Once an outage.
-                    if !std::mem::replace(&mut reported, true) {
-                        router.events.slots_unknown(&error);
+                    // Once an outage, and again if the reason is another one.
+                    let reason = Some(error.to_string());
+                    if reported != reason && router.events.slots_unknown(&error, clock::now()) {
+                        reported = reason;
                     }
                     self.refresh_requested.notify_one();
                     clock::sleep(PAUSE_AFTER_SILENCE).await;
@@ -220,7 +221,8 @@ impl Cluster {
             }
             let is_there =
                 |node: &Arc<Node>| node.is_connected() && !router.events.is_silent(node.number);
-            let all_there = self.nodes().iter().all(is_there);
+            let nodes = self.nodes();
+            let all_there = !nodes.is_empty() && nodes.iter().all(is_there);
             clock::sleep_until(pace.not_before(all_there, clock::now())).await;
         }
     }

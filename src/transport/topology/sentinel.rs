@@ -126,7 +126,7 @@ impl Sentinels {
         for (number, logins) in self.logins.iter().cloned().enumerate() {
             let (name, dialer) = (self.name.clone(), router.dialer.clone());
             asked.spawn(here(async move {
-                let (mut sentinel, _) = connect(&logins, answer_timeout).await?;
+                let (mut sentinel, _) = connect(&logins, &name, answer_timeout).await?;
                 let said = fetch_report(&mut sentinel.connection, &name, &dialer).await;
                 RedisResult::Ok((number, said?))
             }));
@@ -197,7 +197,8 @@ impl Sentinels {
 
     /// Connects to one Sentinel, and listens to it until it cannot be reached.
     async fn reach(&self, number: usize, router: &Router, pace: &mut Pace) -> RedisResult<()> {
-        let connected = connect(&self.logins[number], router.dialer.answer_timeout).await;
+        let connected =
+            connect(&self.logins[number], &self.name, router.dialer.answer_timeout).await;
         let connected = connected.inspect_err(|_| pace.record_failure(clock::now()))?;
         pace.connected();
         let begun = clock::now();
@@ -279,7 +280,7 @@ impl Sentinels {
     async fn is_primary_now(&self, report: &Report, dialer: &Dialer) -> bool {
         let info = address::at(&self.server, &report.host, report.port);
         let asked = async {
-            let (mut server, _) = connect_as(info, dialer.answer_timeout).await?;
+            let (mut server, _) = connect_as(info, &self.name, dialer.answer_timeout).await?;
             let ask = [redis::cmd("ROLE")];
             let role = ask_first(&mut server.connection, &dialer.name, ask);
             clock::within(dialer.answer_timeout, role).await
@@ -331,7 +332,7 @@ impl Sentinels {
         let is_first = !self.found.swap(true, Ordering::AcqRel);
         drop(reports);
         if let Some(earlier) = earlier {
-            router.events.primary_changed(&name);
+            router.events.primary_changed(&name, is_first);
             // Before the number: with the new one no answer of the earlier server counts as one of the new server.
             router.retire(earlier);
             self.changes.fetch_add(1, Ordering::Relaxed);

@@ -89,6 +89,16 @@ impl Group {
         self.network.at(self.sentinels[sentinel], |sentinel, _| sentinel.know(master));
     }
 
+    /// All Sentinels name a primary of others.
+    pub(crate) fn names_another(&self, number: u64, port: u16) {
+        let (name, host) = (format!("{MASTER}-{number}"), format!("another{number}"));
+        for sentinel in &self.sentinels {
+            let (name, host) = (name.clone(), host.clone());
+            let master = Master { name, host, port, epoch: 1, promoted: None };
+            self.network.at(*sentinel, |sentinel, _| sentinel.know(master));
+        }
+    }
+
     fn knows(&self, sentinel: usize, host: String, port: u16, promoted: Option<(String, u16)>) {
         let (name, epoch) = (MASTER.into(), self.epoch.get());
         let master = Master { name, host, port, epoch, promoted };

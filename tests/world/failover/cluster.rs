@@ -81,6 +81,62 @@ fn w27_a_parked_client_hears_of_a_release_where_a_replica_took_over_from_a_stopp
     }
 }
 
+/// As long as a handle is kept, its thread looks for the nodes.
+#[test]
+fn a_client_that_is_closed_before_its_cluster_is_up_keeps_no_connection_to_it() {
+    play(0, async |scene| {
+        let cluster = Cluster::new(scene);
+        (0..3).for_each(|node| cluster.kill(node));
+        let machine = scene.machine(round_trip(ms(2)));
+        let lock = machine.run(async {
+            let client = cluster.builder().connect_lazy().expect("addresses");
+            let lock = client.lock("closed");
+            assert_eq!(lock.lock().await.expect_err("down").kind(), ErrorKind::Unavailable);
+            client.close().await;
+            lock
+        });
+        let lock = lock.await;
+        (0..3).for_each(|node| cluster.start(node));
+        sleep(MINUTE).await;
+        for node in 0..3 {
+            let has_connections =
+                || cluster.ask::<String>(node, &["CLIENT", "LIST"]).contains("redlatch:");
+            let mut looks = 0..100;
+            while has_connections() {
+                // A look is over at some of these times.
+                assert!(looks.next().is_some(), "node {node}");
+                sleep(ms(37)).await;
+            }
+        }
+        drop(lock);
+    });
+}
+
+/// It is another one than at the first look.
+#[test]
+fn the_log_says_why_a_cluster_that_is_up_by_now_serves_no_lazy_client() {
+    let (log, ()) = logged(|| {
+        play(0, async |scene| {
+            let cluster = Cluster::new(scene);
+            (0..3).for_each(|node| cluster.kill(node));
+            let machine = scene.machine(round_trip(ms(2)));
+            let client = async { cluster.builder().connect_lazy().expect("addresses") };
+            let client = machine.run(client).await;
+            let refused = machine.run(client.lock("a").lock()).await;
+            assert_eq!(refused.expect_err("down").kind(), ErrorKind::Unavailable);
+            for node in 0..3 {
+                cluster.start(node);
+                let user = ["ACL", "SETUSER", "default", "resetpass", ">another"];
+                cluster.ask::<()>(node, &user);
+            }
+            sleep(MINUTE).await;
+        });
+    });
+    let said = |why: &str| log.lines().filter(|line| line.contains(why)).count();
+    assert_eq!(said("no node of the cluster reports the slots"), 2, "{log}");
+    assert_eq!(said("NOAUTH"), 1, "{log}");
+}
+
 /// None of the others had that channel before, and none is new.
 #[test]
 fn a_parked_client_hears_of_a_release_where_another_master_got_the_slots_of_a_dead_node() {

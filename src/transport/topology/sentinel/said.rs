@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ConnectionInfo, PushKind, RedisResult};
+use redis::{AsyncConnectionConfig, ConnectionInfo, PushKind, RedisResult, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::reports::Report;
@@ -20,14 +20,16 @@ pub(super) enum Event {
     End,
 }
 
-/// Connects with the first settings that are not refused.
+/// Connects with the first settings that are not refused. The events are those of that primary: a Sentinel may watch
+/// many, and all of them may fail over together.
 pub(super) async fn connect(
     logins: &[ConnectionInfo],
+    name: &str,
     answer_timeout: Duration,
 ) -> RedisResult<(Driven, UnboundedReceiver<Event>)> {
     let mut refusal = None;
     for info in logins {
-        match connect_as(info.clone(), answer_timeout).await {
+        match connect_as(info.clone(), name, answer_timeout).await {
             Err(error) if is_fatal(&error) => {
                 refusal.get_or_insert(error);
             }
@@ -39,10 +41,15 @@ pub(super) async fn connect(
 
 pub(super) async fn connect_as(
     info: ConnectionInfo,
+    name: &str,
     answer_timeout: Duration,
 ) -> RedisResult<(Driven, UnboundedReceiver<Event>)> {
     let (events, received) = unbounded_channel();
+    let begin = format!("{name} ").into_bytes();
+    let is_of_another =
+        move |said: &Value| matches!(said, Value::BulkString(said) if !said.starts_with(&begin));
     let tell = move |info: redis::PushInfo| match info.kind {
+        PushKind::Message if info.data.last().is_some_and(&is_of_another) => Ok(()),
         PushKind::Message => events.send(Event::Switch),
         PushKind::Disconnection => events.send(Event::End),
         _ => Ok(()),

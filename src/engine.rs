@@ -191,10 +191,11 @@ impl Engine {
         if !self.process.is_this_one() {
             return;
         }
-        // A lazy client that has made no call makes none.
-        self.connects.store(true, Ordering::Relaxed);
         let close = async {
             self.refuse_calls();
+            // A lazy client that has made no call makes none. Behind the refusal: a call that comes in between has the
+            // thread look for the servers, or is refused.
+            self.connects.store(true, Ordering::Relaxed);
             let drain = self.releaser.drain();
             let _ = clock::timeout(self.config.command_timeout, drain).await;
             self.stop();

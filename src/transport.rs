@@ -20,6 +20,7 @@
 //!    way on it does no harm (see `connection::stale`).
 
 use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -82,6 +83,8 @@ pub(crate) struct Router {
     /// The purposes of the connections of a calling runtime.
     for_callers: Vec<Purpose>,
     retired: RetiredServers,
+    /// The client is closed: servers that become known later get no connections that wait for calls.
+    hung_up: AtomicBool,
     pub(crate) events: Arc<Events>,
 }
 
@@ -160,7 +163,8 @@ impl Router {
         }
         Ok(Arc::new_cyclic(|me| {
             let me = me.clone();
-            Self { me, topology, dialer, for_callers, retired, events }
+            let hung_up = AtomicBool::new(false);
+            Self { me, topology, dialer, for_callers, retired, hung_up, events }
         }))
     }
 
@@ -225,8 +229,11 @@ impl Router {
         }
     }
 
-    /// Releases all connections; each closes when the last request on it is done.
+    /// Releases all connections; each closes when the last request on it is done. Servers that become known later get
+    /// connections for requests alone.
     pub(crate) fn hang_up(&self) {
+        // Before the look at them: a new one comes before it, or sees this.
+        self.hung_up.store(true, Ordering::SeqCst);
         self.nodes().iter().for_each(|node| drop(node.hang_up()));
     }
 }

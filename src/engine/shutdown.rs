@@ -55,10 +55,10 @@ impl Engine {
         if !self.process.is_this_one() {
             return Shutdown::default();
         }
-        // As for `close`.
-        self.connects.store(true, Ordering::Relaxed);
         let shutdown = async {
             self.refuse_calls();
+            // As for `close`.
+            self.connects.store(true, Ordering::Relaxed);
             let given_back = self.possessions.all_given_back();
             let _ = clock::timeout(patience.min(MAX_LEASE), given_back).await;
             let mut taken = BTreeSet::new();

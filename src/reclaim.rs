@@ -44,7 +44,7 @@ pub(crate) async fn reclaim_after_failovers(router: &Arc<Router>, handoffs: &Arc
     loop {
         tokio::select! {
             biased;
-            // One that has panicked closes the client now, and not at the next change.
+            // One that has panicked closes the client soon, and not at the next change.
             () = join_rest(&mut reclaims), if !reclaims.is_empty() => continue,
             () = changes.changed() => {}
             () = handoffs.released_names.moved_meanwhile.notified() => {}

@@ -98,16 +98,15 @@ impl Drop for Entry {
     }
 }
 
-/// Notifies if the task panics that has this.
+/// Notifies of the end of a batch, however it ends: after the end of the client nobody hears of a panic.
 struct NotesPanic<'a>(&'a Watchdog);
 
 impl Drop for NotesPanic<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
             self.0.panicked.notify_one();
-            // No renewal of its locks is under way any more, and after the end of the client nobody hears of the panic.
-            self.0.answered.notify_waiters();
         }
+        self.0.answered.notify_waiters();
     }
 }
 

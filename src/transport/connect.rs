@@ -45,10 +45,12 @@ impl Router {
         }
     }
 
-    /// Makes the connections of this runtime to servers that have become known.
+    /// Makes the connections of this runtime to servers that have become known; to those of a closed client it makes none
+    /// but for requests.
     pub(super) fn connect_to_new(&self) {
         if self.hung_up.load(Ordering::SeqCst) {
-            return self.hang_up();
+            let nodes = self.nodes().into_iter().filter(|node| !node.is_out_of_use());
+            return nodes.for_each(|node| drop(node.hang_up()));
         }
         for node in self.nodes() {
             for purpose in self.for_thread() {

@@ -65,7 +65,8 @@ impl Waiters {
         queues.record_hand_off(names, ticket, lease);
         self.waiting.store(queues.cx.waiting, Ordering::Release);
         let mut effects = queues.take_effects();
-        if !ends_soon {
+        // Behind one that is passed there is no new head. The one behind the new holder has the timer of that from now on.
+        if !ends_soon && !passes {
             effects.wake.clear();
         }
         Some((waiter, taken, effects))

@@ -1,11 +1,19 @@
 //! The waiters as they are, with a model of Redis at the other end, under many schedules.
 
+use std::time::Duration;
+
+use futures::FutureExt;
 use shuttle::future::block_on;
 
 use super::*;
 
 mod scene;
 
+use crate::clock;
+use crate::handle::Handle;
+use crate::kind::Kind;
+use crate::lease::Lease;
+use crate::possession::Possessions;
 use crate::tests::explore::{explore, fault};
 use scene::{Scene, play};
 
@@ -58,4 +66,30 @@ fn a_waiter_that_does_not_ask_again_once_subscribed_is_seen_as_a_deadlock() {
     const SCENE: Scene = Scene { calls: 1, asks_once: true, ..Scene::NOTHING };
     let said = fault(|| block_on(play(SCENE)));
     assert!(said.contains("deadlock"), "{said}");
+}
+
+/// The first call may never be polled again: it is passed when its request has taken too long.
+#[test]
+fn a_hand_off_that_passes_a_first_request_has_the_one_behind_look() {
+    const LEASE: Duration = Duration::from_secs(3_600);
+    explore(8, || {
+        let (waiters, possessions) = (Waiters::default(), Arc::<Possessions>::default());
+        let names = Arc::new(possessions.names(Kind::Reentrant, "", "lock"));
+        let handles =
+            [(); 3].map(|()| Arc::new(Handle::new(Kind::Reentrant, names.clone(), &possessions)));
+        let stay = Stay { since: clock::now(), until: None };
+        let calls =
+            handles.each_ref().map(|one| waiters.join(one, Lease::Watchdog, LEASE, stay, None));
+        let limits = WaitLimits { until: None, request: LEASE, outage: None, warn_at: None };
+        assert!(calls[0].asks_at_once(&limits).is_some());
+        for parks in &calls[1..] {
+            assert!(parks.next(&limits, || {}).now_or_never().is_none());
+        }
+        let takes = |waiter: &Waiter| Arc::ptr_eq(&waiter.handle, &handles[1]).then_some(());
+        let (longest_request, now) = (Duration::ZERO, clock::now());
+        let taken = waiters.take_next(&names, false, longest_request, LEASE, now, takes);
+        let (_, (), effects) = taken.expect("the second");
+        let [looks] = &effects.wake[..] else { panic!("{} look", effects.wake.len()) };
+        assert!(Arc::ptr_eq(&looks.handle, &handles[2]));
+    });
 }

@@ -210,7 +210,7 @@ impl Cluster {
                     router.connect_to_new();
                 }
                 Err(error) => {
-                    // Once an outage, and again if the reason is another one.
+                    // Once an outage, and again if the reason is another one: each ten seconds at most.
                     let reason = Some(error.to_string());
                     if reported != reason && router.events.slots_unknown(&error, clock::now()) {
                         reported = reason;

@@ -48,6 +48,13 @@ impl<W> WaitQueue<W> {
     pub(in crate::wait) fn record_let_in(&mut self, let_in: &[Ticket], cx: &mut Context<W>) {
         let now = cx.at.now;
         let before = self.head(now).map(|head| head.ticket);
+        let is_first_request = |call: &QueuedCall<W>| call.first_request().is_some();
+        let behind = let_in.last().and_then(|last| {
+            let before = self.before(let_in[0]).next_back().is_some_and(is_first_request);
+            self.calls.iter().find(|call| call.ticket > *last).filter(|_| before)
+        });
+        // It has the timer of those that were behind a first request.
+        cx.effects.wake.extend(behind.and_then(|behind| behind.waiter.clone()));
         cx.waiting -= self.calls.len();
         self.calls.retain(|call| let_in.binary_search(&call.ticket).is_err());
         cx.waiting += self.calls.len();

@@ -272,25 +272,6 @@ fn an_outage_begins_with_the_first_trouble_and_ends_with_an_answer() {
     assert_eq!(story.outage(), None);
 }
 
-/// It had the timer of all that are behind it.
-#[test]
-fn one_behind_a_first_request_that_leaves_has_the_next_one_look() {
-    let mut story = Story::new();
-    let (first, _) = story.join_only();
-    assert_eq!(story.step(first), WaitStep::Ask);
-    let (second, two) = story.join();
-    let (third, three) = story.join();
-    let passed_at = WaitStep::Park(Some(story.now + 3 * SECOND));
-    assert_eq!([story.step(second), story.step(third)], [passed_at, WaitStep::Park(None)]);
-    let names = story.names.clone();
-    story.at().change(&names, |queue, _| {
-        queue.park(second, &two);
-        queue.park(third, &three);
-    });
-    assert!(are(&story.leave(second).wake, &[&three]));
-    assert_eq!(story.step(third), passed_at);
-}
-
 #[test]
 fn an_answer_from_before_an_outage_does_not_end_it() {
     let (mut story, [(first, _), _]) = Story::parked();

@@ -195,3 +195,22 @@ fn a_call_whose_wait_ends_before_a_deferral_that_became_longer_asks_in_the_middl
     assert!(story.deferral() > stay.until);
     assert_eq!(story.step(ticket), WaitStep::Ask, "the middle is over");
 }
+
+/// It had the timer of all that are behind it.
+#[test]
+fn one_behind_a_first_request_that_leaves_has_the_next_one_look() {
+    let mut story = Story::new();
+    let (first, _) = story.join_only();
+    assert_eq!(story.step(first), WaitStep::Ask);
+    let (second, two) = story.join();
+    let (third, three) = story.join();
+    let passed_at = WaitStep::Park(Some(story.now + 3 * SECOND));
+    assert_eq!([story.step(second), story.step(third)], [passed_at, WaitStep::Park(None)]);
+    let names = story.names.clone();
+    story.at().change(&names, |queue, _| {
+        queue.park(second, &two);
+        queue.park(third, &three);
+    });
+    assert!(are(&story.leave(second).wake, &[&three]));
+    assert_eq!(story.step(third), passed_at);
+}

@@ -66,12 +66,6 @@ impl Receiver {
             changed.await;
         }
     }
-
-    /// Whether there was a change that it has not noticed. It has noticed it then.
-    pub(crate) fn notices(&mut self) -> bool {
-        let seen = std::mem::replace(&mut self.seen, self.shared.changes.load(Ordering::Acquire));
-        seen != self.seen
-    }
 }
 
 #[cfg(test)]

@@ -71,8 +71,7 @@ const MODULES: &[(&str, &str)] = &[
     ("loss", "wait possession clock error events"),
     (
         "wait",
-        "signal sweep host handle possession protocol transport lease backoff config clock sync token \
-         error",
+        "sweep host handle possession protocol transport lease backoff config clock sync token error",
     ),
     ("released", "host protocol transport"),
     // Who may nest, what the client has in Redis, what the wire says, and the way to Redis.

@@ -19,7 +19,7 @@ use super::entry::{AnswerDelay, OwnEntry};
 use super::order::Order;
 use super::queue::WaitQueue;
 use super::reach::Reached;
-use super::subscriptions::{LINGER, Looked, Plan, Subscriptions, Wanted};
+use super::subscriptions::{LINGER, Plan, Subscriptions, Wanted};
 use super::turns::TurnTimes;
 
 /// Fewer queues than this are not swept.

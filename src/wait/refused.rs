@@ -19,8 +19,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(16);
 pub(super) struct Refused {
     /// Until when a channel is not asked for, and the pauses after that.
     pauses: HashMap<Arc<str>, (Instant, Backoff)>,
-    /// No pause ends before. Found anew once it has passed, so that not each look is one at all pauses.
-    next: Option<Instant>,
 }
 
 impl Refused {
@@ -30,12 +28,8 @@ impl Refused {
     }
 
     /// When the next of them is asked for again.
-    pub(super) fn next(&mut self, now: Instant) -> Option<Instant> {
-        if self.next.is_some_and(|next| next <= now) {
-            let pauses = self.pauses.values().map(|(until, _)| *until);
-            self.next = pauses.filter(|until| now < *until).min();
-        }
-        self.next
+    pub(super) fn next(&self, now: Instant) -> Option<Instant> {
+        self.pauses.values().map(|(until, _)| *until).filter(|until| now < *until).min()
     }
 
     pub(super) fn record(&mut self, channels: Vec<Arc<str>>, now: Instant) {
@@ -45,7 +39,6 @@ impl Refused {
             let begins = || (now, Backoff::new(FIRST_PAUSE, LONGEST_PAUSE));
             let (until, backoff) = self.pauses.entry(channel).or_insert_with(begins);
             *until = now + backoff.next();
-            self.next = Some(self.next.map_or(*until, |next| next.min(*until)));
         }
     }
 }

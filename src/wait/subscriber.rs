@@ -11,12 +11,11 @@ use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::host::{here, join_rest};
 use crate::protocol::Grant;
-use crate::signal;
 use crate::transport::{Connection, Node, Push, Router, Subscribed, unconfirmed};
 
 use super::Waiters;
 use super::refused::Refused;
-use super::subscriptions::{Looked, Plan};
+use super::subscriptions::Plan;
 
 /// The pause if another server is responsible, or if the server refuses only for now.
 const SUBSCRIBE_SOON: Duration = Duration::from_millis(20);
@@ -71,21 +70,16 @@ impl Waiters {
     /// Keeps the subscriptions at one server.
     async fn subscribe_at(&self, node: &Arc<Node>, router: &Router, answer_timeout: Duration) {
         let (mut on, mut reported) = (0, false);
-        let (mut refused, mut again) = (Refused::default(), None::<Instant>);
-        let (mut looked, mut moves) = (Looked::default(), router.server_changes());
+        let mut refused = Refused::default();
         let mut dead = Box::pin(self.dead(node, router, on, answer_timeout));
         loop {
             let now = clock::now();
-            if again.is_some_and(|again| again <= now) {
-                looked = Looked::default();
-            }
-            again = refused.next(now);
             let mine =
                 |channel: &str| !refused.has(channel, now) && router.is_heard_at(channel, node);
             tokio::select! {
                 biased;
-                () = self.dirty(on, &mut looked, moves.as_mut(), mine) => {}
-                () = clock::until(again) => continue,
+                () = self.dirty(on, mine) => {}
+                () = clock::until(refused.next(now)) => continue,
                 () = &mut dead => {
                     dead.set(self.dead(node, router, on, answer_timeout));
                     continue;
@@ -96,7 +90,7 @@ impl Waiters {
                 connection = router.subscriber(node) => connection,
                 () = self.closed() => {
                     // Nothing is wanted any more.
-                    self.queues.lock().at(clock::now()).plan(on, &mut looked, mine);
+                    self.queues.lock().at(clock::now()).plan(on, mine);
                     dead.set(self.dead(node, router, on, answer_timeout));
                     continue;
                 }
@@ -105,13 +99,13 @@ impl Waiters {
                 // Subscriptions on an earlier connection do not exist on this one.
                 self.cut(on);
                 // Another server, or another user, may grant what was refused.
-                (refused, looked) = (Refused::default(), Looked::default());
+                refused = Refused::default();
                 on = connection.number();
                 dead.set(self.dead(node, router, on, answer_timeout));
                 continue;
             }
             let asked_at = clock::now();
-            let plan = self.queues.lock().at(asked_at).plan(on, &mut looked, mine);
+            let plan = self.queues.lock().at(asked_at).plan(on, mine);
             if plan == Plan::default() {
                 continue;
             }
@@ -179,21 +173,11 @@ impl Waiters {
         }
     }
 
-    /// Waits until there is something to send to a server on the connection `on`. Its driver looks again at the channels
-    /// that were not for its server after each of the `moves`: a new map, a `MOVED`, or another primary.
-    pub(super) async fn dirty(
-        &self,
-        on: u64,
-        looked: &mut Looked,
-        mut moves: Option<&mut signal::Receiver>,
-        mine: impl Fn(&str) -> bool,
-    ) {
+    /// Waits until there is something to send to a server on the connection `on`.
+    pub(super) async fn dirty(&self, on: u64, mine: impl Fn(&str) -> bool) {
         loop {
             let changed = self.changed.notified();
-            if moves.as_mut().is_some_and(|moves| moves.notices()) {
-                *looked = Looked::default();
-            }
-            let (dirty, next) = self.queues.lock().at(clock::now()).is_dirty(on, looked, &mine);
+            let (dirty, next) = self.queues.lock().at(clock::now()).is_dirty(on, &mine);
             if dirty {
                 return;
             }

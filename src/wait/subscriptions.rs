@@ -5,7 +5,7 @@
 //! nothing is kept. With the subscription this client keeps what it knows of the lock, so a new
 //! caller need not ask what a message would have reported.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,20 +22,11 @@ pub(crate) struct Plan {
     pub(crate) unsubscribe: Vec<Arc<str>>,
 }
 
-/// The number of a wish for a subscription. A later one has a higher number.
-type Wish = u64;
-
-/// The last wish at which a driver has looked. Of those up to it, none is for its server: it need not look at them again
-/// before what it can subscribe changes. So the channels of a server that is away cost the drivers of others a look for
-/// each new map, and not for each wish.
-#[derive(Debug, Default)]
-pub(crate) struct Looked(Wish);
-
 #[derive(Default)]
 pub(super) struct Subscriptions {
     by_channel: HashMap<Arc<str>, Subscription>,
     /// Those that no connection has yet, so that a driver need not look at all.
-    wanted: Wishes,
+    wanted: BTreeSet<Arc<str>>,
     /// Those that no waiter needs, by the time until which they are kept.
     kept: BTreeSet<(Instant, Arc<str>)>,
     /// When the driver checks next without a notification.
@@ -66,44 +57,17 @@ pub(super) enum Wanted {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    Wanted(Wish),
+    Wanted,
     /// Not confirmed yet.
     Sent,
     Live,
 }
 
-/// The channels that no connection has yet, in the order in which they were wanted.
-#[derive(Default)]
-struct Wishes {
-    last: Wish,
-    channels: BTreeMap<Wish, Arc<str>>,
-}
-
-impl Wishes {
-    fn add(&mut self, channel: &Arc<str>) -> State {
-        self.last += 1;
-        self.channels.insert(self.last, channel.clone());
-        State::Wanted(self.last)
-    }
-
-    /// Those at which that driver has yet to look.
-    fn since(&self, looked: &Looked) -> impl Iterator<Item = (Wish, &Arc<str>)> {
-        self.channels.range(looked.0 + 1..).map(|(wish, channel)| (*wish, channel))
-    }
-}
-
 impl Subscription {
     /// The subscription does not exist any more. Returns whether it was live.
-    fn end(&mut self, wanted: &mut Wishes) -> bool {
-        if self.is_wanted() {
-            return false;
-        }
-        std::mem::replace(&mut self.state, wanted.add(&self.channel)) == State::Live
-    }
-
-    /// Whether no connection has it.
-    fn is_wanted(&self) -> bool {
-        matches!(self.state, State::Wanted(_))
+    fn end(&mut self, wanted: &mut BTreeSet<Arc<str>>) -> bool {
+        wanted.insert(self.channel.clone());
+        std::mem::replace(&mut self.state, State::Wanted) == State::Live
     }
 
     /// How long it is kept without a waiter; `None` if there is one.
@@ -130,11 +94,12 @@ impl Subscriptions {
     /// A waiter of that lock parks, which needs the messages on a channel.
     pub(super) fn want(&mut self, channel: &str, names: &Arc<Names>) -> Wanted {
         let Some(subscription) = self.by_channel.get_mut(channel) else {
+            let (state, locks) = (State::Wanted, vec![names.clone()]);
             let channel: Arc<str> = channel.into();
-            let (state, locks) = (self.wanted.add(&channel), vec![names.clone()]);
             let named = channel.clone();
             let subscription =
                 Subscription { channel: named, state, on: None, kept_until: None, locks };
+            self.wanted.insert(channel.clone());
             self.by_channel.insert(channel, subscription);
             return Wanted::New;
         };
@@ -160,10 +125,10 @@ impl Subscriptions {
     /// The last waiter has left: true if the driver has something to do.
     pub(super) fn keep_until(&mut self, channel: &str, until: Instant) -> bool {
         let Some(subscription) = self.by_channel.get_mut(channel) else { return false };
-        if let State::Wanted(wish) = subscription.state {
+        if subscription.state == State::Wanted {
             // No server knows of it. In an outage no driver would forget it, however long that is.
             subscription.keep(None, &mut self.kept);
-            self.wanted.channels.remove(&wish);
+            self.wanted.remove(channel);
             self.by_channel.remove(channel);
             return false;
         }
@@ -193,16 +158,13 @@ impl Subscriptions {
         &mut self,
         now: Instant,
         on: u64,
-        looked: &mut Looked,
         mine: impl Fn(&str) -> bool,
     ) -> (bool, Option<Instant>) {
         let of = |channel: &Arc<str>| &self.by_channel[channel];
         let is_over = self.over(now).any(|(_, channel)| of(channel).on == Some(on));
-        let is_next = |channel: &Arc<str>| of(channel).kept_until.is_some() || mine(channel);
-        let wanted = self.wanted.since(looked).find(|(_, channel)| is_next(channel));
-        *looked = Looked(wanted.map_or(self.wanted.last, |(wish, _)| wish - 1));
-        let is_wanted = wanted.is_some();
-        let mut kept = self.kept.iter().filter(|(_, channel)| !of(channel).is_wanted());
+        let mut wanted = self.wanted.iter();
+        let is_wanted = wanted.any(|channel| of(channel).kept_until.is_some() || mine(channel));
+        let mut kept = self.kept.iter().filter(|(_, channel)| of(channel).state != State::Wanted);
         self.next_check = kept.find(|(until, _)| *until > now).map(|(until, _)| *until);
         (is_over || is_wanted, self.next_check)
     }
@@ -218,13 +180,11 @@ impl Subscriptions {
         &mut self,
         now: Instant,
         on: u64,
-        looked: &mut Looked,
         mine: impl Fn(&str) -> bool,
         mut unsubscribed: impl FnMut(&str, &Names),
     ) -> Plan {
         let mut plan = Plan::default();
-        let new: Vec<_> = self.wanted.since(looked).map(|(wish, of)| (wish, of.clone())).collect();
-        for (wish, channel) in new {
+        for channel in std::mem::take(&mut self.wanted) {
             let Some(subscription) = self.by_channel.get_mut(&channel) else { continue };
             if subscription.kept_until.is_some() {
                 subscription.keep(None, &mut self.kept);
@@ -233,11 +193,9 @@ impl Subscriptions {
                 (subscription.state, subscription.on) = (State::Sent, Some(on));
                 plan.subscribe.push(channel);
             } else {
-                continue;
+                self.wanted.insert(channel);
             }
-            self.wanted.channels.remove(&wish);
         }
-        *looked = Looked(self.wanted.last);
         let over: Vec<_> = self.over(now).cloned().collect();
         for kept in over {
             if self.by_channel[&kept.1].on == Some(on) {
@@ -285,7 +243,7 @@ impl Subscriptions {
     pub(super) fn counts_on(&self, on: u64) -> bool {
         self.by_channel.values().any(|subscription| {
             subscription.on == Some(on)
-                && !subscription.is_wanted()
+                && subscription.state != State::Wanted
                 && subscription.kept_until.is_none()
         })
     }
@@ -295,7 +253,6 @@ impl Subscriptions {
     }
 
     pub(super) fn clear(&mut self) {
-        let wanted = Wishes { last: self.wanted.last, ..Wishes::default() };
-        *self = Self { wanted, ..Self::default() };
+        *self = Self::default();
     }
 }

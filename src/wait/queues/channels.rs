@@ -111,26 +111,20 @@ impl<W> Queues<W> {
     pub(crate) fn is_dirty(
         &mut self,
         on: u64,
-        looked: &mut Looked,
         mine: impl Fn(&str) -> bool,
     ) -> (bool, Option<Instant>) {
-        let (dirty, next) = self.subscriptions.is_dirty(self.cx.at.now, on, looked, mine);
+        let (dirty, next) = self.subscriptions.is_dirty(self.cx.at.now, on, mine);
         (dirty || self.closed && !self.subscriptions.is_empty(), next)
     }
 
     /// What to send to a server now on the connection `on`.
-    pub(crate) fn plan(
-        &mut self,
-        on: u64,
-        looked: &mut Looked,
-        mine: impl Fn(&str) -> bool,
-    ) -> Plan {
+    pub(crate) fn plan(&mut self, on: u64, mine: impl Fn(&str) -> bool) -> Plan {
         if self.closed {
             // The client closes its connections, and the subscriptions end with them.
             self.subscriptions.clear();
         }
         let (now, by_lock) = (self.cx.at.now, &mut self.by_lock);
-        self.subscriptions.plan(now, on, looked, mine, |channel, names| {
+        self.subscriptions.plan(now, on, mine, |channel, names| {
             let own = by_lock.get_mut(names).filter(|_| names.channel() == channel);
             if let Some(queue) = own {
                 queue.order.record_unsubscribed(false);

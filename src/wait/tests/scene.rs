@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::future::{spawn, yield_now};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::subscriptions::{Looked, Plan};
+use super::subscriptions::Plan;
 use super::*;
 use crate::kind::Kind;
 use crate::lease::Lease;
@@ -201,15 +201,15 @@ async fn pay_debts(stage: Arc<Stage>, mut debts: UnboundedReceiver<BackgroundRel
 /// Keeps the subscriptions, as `Waiters::subscribe_at` does.
 async fn drive(stage: Arc<Stage>) {
     let Stage { waiters, server, scene, .. } = &*stage;
-    let (mut on, mut looked) = (0, Looked::default());
+    let mut on = 0;
     loop {
-        waiters.dirty(on, &mut looked, None, |_| true).await;
+        waiters.dirty(on, |_| true).await;
         let connection = server.connection();
         if on != connection {
             waiters.cut(on);
             on = connection;
         }
-        let plan = waiters.queues.lock().at(clock::now()).plan(on, &mut looked, |_| true);
+        let plan = waiters.queues.lock().at(clock::now()).plan(on, |_| true);
         yield_now().await;
         let confirmed = server.resubscribe(connection, &plan);
         yield_now().await;

@@ -41,7 +41,7 @@ impl World {
         }
         let names = self.names.clone();
         self.queues.subscriptions.want(names.channel(), &names);
-        let plan = self.at().plan(1, &mut Looked::default(), |_| true);
+        let plan = self.at().plan(1, |_| true);
         self.at().record_subscribed(&plan.subscribe, 1);
         ticket
     }

@@ -93,7 +93,6 @@ pub(super) struct Model {
     kept_until: BTreeMap<String, u64>,
     /// The number of the connection in use.
     connection: u64,
-    looked: Looked,
     /// What the driver has asked for on it.
     asked_for: BTreeSet<String>,
     sent: Option<Sent>,
@@ -126,7 +125,6 @@ impl Model {
             subscribed: BTreeSet::new(),
             kept_until: BTreeMap::new(),
             connection: 1,
-            looked: Looked::default(),
             asked_for: BTreeSet::new(),
             sent: None,
             unwoken: BTreeSet::new(),

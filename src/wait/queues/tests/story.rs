@@ -7,7 +7,6 @@ pub(super) struct Story {
     pub(super) queues: Queues<Notify>,
     pub(super) names: Arc<Names>,
     pub(super) now: Instant,
-    pub(super) looked: Looked,
 }
 
 /// The number of the connection.
@@ -20,8 +19,7 @@ pub(super) type Wakes = Vec<Arc<Notify>>;
 impl Story {
     pub(super) fn new() -> Self {
         let names = Names::new("", "key").into();
-        let looked = Looked::default();
-        Self { queues: Queues::default(), names, now: Instant::now(), looked }
+        Self { queues: Queues::default(), names, now: Instant::now() }
     }
 
     pub(super) fn at(&mut self) -> &mut Queues<Notify> {
@@ -111,20 +109,12 @@ impl Story {
     }
 
     pub(super) fn plan(&mut self) -> Plan {
-        self.plan_for(|_| true)
-    }
-
-    pub(super) fn plan_for(&mut self, mine: impl Fn(&str) -> bool) -> Plan {
-        self.queues.at(self.now).plan(ON, &mut self.looked, mine)
+        self.at().plan(ON, |_| true)
     }
 
     /// Whether the driver has something to do, and when it checks without a notification.
     pub(super) fn dirty(&mut self) -> (bool, Option<Instant>) {
-        self.dirty_for(|_| true)
-    }
-
-    pub(super) fn dirty_for(&mut self, mine: impl Fn(&str) -> bool) -> (bool, Option<Instant>) {
-        self.queues.at(self.now).is_dirty(ON, &mut self.looked, mine)
+        self.at().is_dirty(ON, |_| true)
     }
 
     pub(super) fn cut(&mut self) -> Wakes {

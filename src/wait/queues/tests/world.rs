@@ -55,7 +55,6 @@ pub(super) struct World {
     sent: Option<Plan>,
     /// The number of the connection in use.
     connection: u64,
-    looked: Looked,
 }
 
 impl World {
@@ -72,7 +71,6 @@ impl World {
             messages: VecDeque::new(),
             sent: None,
             connection: 1,
-            looked: Looked::default(),
         }
     }
 
@@ -193,10 +191,10 @@ impl World {
             self.effects();
             return true;
         }
-        if !queues.is_dirty(on, &mut self.looked, |_| true).0 {
+        if !queues.is_dirty(on, |_| true).0 {
             return false;
         }
-        let plan = queues.plan(on, &mut self.looked, |_| true);
+        let plan = queues.plan(on, |_| true);
         if !plan.subscribe.is_empty() || !plan.unsubscribe.is_empty() {
             self.sent = Some(plan);
         }

@@ -15,7 +15,7 @@ fn a_message_for_the_first_client_that_comes_before_a_refusal_has_its_head_ask_a
         // It was the first before.
         world.at().record_rank(&names, true);
         world.at().listens(&names, true);
-        let plan = world.at().plan(1, &mut Looked::default(), |_| true);
+        let plan = world.at().plan(1, |_| true);
         assert_eq!(*plan.subscribe, [Arc::from(names.common_channel())]);
         world.at().record_subscribed(&plan.subscribe, 1);
         assert!(world.asks(first));

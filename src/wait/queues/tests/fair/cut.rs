@@ -26,10 +26,10 @@ fn a_head_whose_connection_is_cut_says_at_once_that_it_comes() {
         );
         world.refused(first, HOUR);
         world.at().record_cut(1);
-        let plan = world.at().plan(2, &mut Looked::default(), |_| true);
+        let plan = world.at().plan(2, |_| true);
         world.at().record_unsubscribed(&plan.subscribe, 2);
         assert!(!world.asks(first), "it has said so");
-        let plan = world.at().plan(2, &mut Looked::default(), |_| true);
+        let plan = world.at().plan(2, |_| true);
         world.at().record_subscribed(&plan.subscribe, 2);
         assert!(world.asks(first));
         world.refused(first, HOUR);

@@ -35,13 +35,11 @@ impl Model {
         if self.sent.is_some() || (sleeps && !self.notified) {
             return;
         }
-        let (on, mut looked) = (self.connection, std::mem::take(&mut self.looked));
-        let (dirty, look) = self.queues().is_dirty(on, &mut looked, |_| true);
+        let on = self.connection;
+        let (dirty, look) = self.queues().is_dirty(on, |_| true);
         let locks = self.wanted.iter().map(|channel| (channel.clone(), self.lines_on(channel)));
         let locks: BTreeMap<String, Vec<usize>> = locks.collect();
-        let plan =
-            if dirty { self.queues().plan(on, &mut looked, |_| true) } else { Plan::default() };
-        self.looked = looked;
+        let plan = if dirty { self.queues().plan(on, |_| true) } else { Plan::default() };
         let set = |names: &[Arc<str>]| names.iter().map(|name| (**name).to_owned()).collect();
         assert_eq!(self.missing(), set(&plan.subscribe), "to subscribe");
         let over = self.kept().filter(|(_, until)| *until <= self.now);

@@ -98,7 +98,8 @@ impl Drop for Entry {
     }
 }
 
-/// Notifies of the end of a batch, however it ends: after the end of the client nobody hears of a panic.
+/// Notifies the tasks that wait for the end of a batch, however that ends, and the client of a panic. A client that has
+/// ended does not hear of one.
 struct NotesPanic<'a>(&'a Watchdog);
 
 impl Drop for NotesPanic<'_> {

@@ -21,7 +21,7 @@ impl Releaser {
     /// caller must release it.
     pub(super) fn begin_gap(&self, possession: &Arc<Possession>) -> Option<LeftInGap> {
         let round_trip = self.handoffs.round_trip_of_gap()?;
-        // Without its thread, the client has nobody to end a gap that no call takes.
+        // The client's thread ends a gap that no call takes. It may have ended itself.
         if possession.names.is_in_order() || self.jobs.is_closed() {
             return None;
         }

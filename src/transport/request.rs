@@ -112,7 +112,8 @@ impl Router {
                     continue;
                 }
             };
-            // Where no server is known to have the key, none was asked.
+            // Where no server is known to have the key, an address of the builder would be named: no server may be there,
+            // and a password may stand in its place.
             let of_server = error.as_ref().or(cause.as_ref());
             let of_server = of_server.filter(|_| self.node_of(request.key).is_some());
             let redis = self.redis(request.key, of_server);

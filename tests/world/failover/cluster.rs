@@ -14,6 +14,32 @@ async fn parked(machine: &Machine, lock: Lock) -> JoinHandle<(LockGuard, Instant
     waiter
 }
 
+/// A client that is parked for a lock at the first node.
+async fn parked_at_the_first(
+    cluster: &Cluster<'_>,
+) -> (Machine, String, JoinHandle<(LockGuard, Instant)>) {
+    let (machine, client) = cluster.client(cluster.builder()).await;
+    let name = cluster.name_at(0, "parked");
+    cluster.hold_by_hand(&name);
+    let waiter = parked(&machine, client.lock(&name)).await;
+    (machine, name, waiter)
+}
+
+/// How long after its release the waiter has the lock. It gives that back.
+async fn comes_after_the_release(
+    cluster: &Cluster<'_>,
+    waiter: JoinHandle<(LockGuard, Instant)>,
+    name: &str,
+) -> Duration {
+    assert!(!waiter.is_finished(), "granted to two");
+    cluster.free_by_hand(name);
+    let freed = Instant::now();
+    let (guard, granted) = waiter.await.expect("no panic");
+    guard.unlock().await.expect("a release");
+    assert!(!cluster.exists(name));
+    granted - freed
+}
+
 #[test]
 fn t2_a_lock_that_a_takeover_lost_is_told_lost_at_the_next_renewal_and_free_for_others_at_once() {
     for seed in 0..SEEDS {
@@ -63,20 +89,12 @@ fn w27_a_parked_client_hears_of_a_release_where_a_replica_took_over_from_a_stopp
     for seed in 0..SEEDS {
         play(seed, async |scene| {
             let cluster = Cluster::new(scene);
-            let (machine, client) = cluster.client(cluster.builder()).await;
-            let name = cluster.name_at(0, "parked");
-            cluster.hold_by_hand(&name);
-            let waiter = parked(&machine, client.lock(&name)).await;
+            let (_machine, name, waiter) = parked_at_the_first(&cluster).await;
             cluster.stop(0);
             sleep(ms(700 * seed)).await;
             cluster.take_over(3);
-            assert!(!waiter.is_finished(), "granted to two");
-            cluster.free_by_hand(&name);
-            let freed = Instant::now();
-            let (guard, granted) = waiter.await.expect("no panic");
-            assert!(granted - freed < 5 * SECOND, "seed {seed}: {:?}", granted - freed);
-            guard.unlock().await.expect("a release");
-            assert!(!cluster.exists(&name));
+            let late = comes_after_the_release(&cluster, waiter, &name).await;
+            assert!(late < 5 * SECOND, "seed {seed}: {late:?}");
         });
     }
 }
@@ -143,22 +161,14 @@ fn a_parked_client_hears_of_a_release_where_another_master_got_the_slots_of_a_de
     for seed in 0..SEEDS {
         play(seed, async |scene| {
             let cluster = Cluster::new(scene);
-            let (machine, client) = cluster.client(cluster.builder()).await;
-            let name = cluster.name_at(0, "parked");
-            cluster.hold_by_hand(&name);
-            let waiter = parked(&machine, client.lock(&name)).await;
+            let (_machine, name, waiter) = parked_at_the_first(&cluster).await;
             cluster.kill(0);
             sleep(ms(700 * seed)).await;
             cluster.give_slots(0, 1);
             cluster.hold_by_hand(&name);
             sleep(5 * SECOND).await;
-            assert!(!waiter.is_finished(), "granted to two");
-            cluster.free_by_hand(&name);
-            let freed = Instant::now();
-            let (guard, granted) = waiter.await.expect("no panic");
-            assert!(granted - freed < ms(10), "seed {seed}: {:?}", granted - freed);
-            guard.unlock().await.expect("a release");
-            assert!(!cluster.exists(&name));
+            let late = comes_after_the_release(&cluster, waiter, &name).await;
+            assert!(late < ms(10), "seed {seed}: {late:?}");
         });
     }
 }

@@ -10,7 +10,7 @@
 //!    node of this cluster that serves requests for [long](Silence::is_long), on new connections and on those that are
 //!    there.
 //! 3. Connections to a node that has no slot any more go out of use, so that waiters that listened
-//!    there listen elsewhere. A node to which `ASK` leads stays: it is about to get a slot.
+//!    there listen elsewhere. A node without slots to which `ASK` leads stays: it is about to get its first.
 
 use std::io;
 use std::sync::Arc;

@@ -173,6 +173,33 @@ fn a_parked_client_hears_of_a_release_where_another_master_got_the_slots_of_a_de
     }
 }
 
+/// The old one lives: as a replica it confirms the subscriptions of a client that has yet to hear of the new one. An
+/// `ASK` has led to it, so the client keeps its connections.
+#[test]
+fn a_parked_client_listens_where_a_replica_took_over_from_a_node_to_which_ask_led() {
+    for seed in 0..SEEDS {
+        play(seed, async |scene| {
+            let cluster = Cluster::new(scene);
+            let (machine, client) = cluster.client(cluster.builder()).await;
+            let moves = cluster.name_at(1, "moves");
+            cluster.begin_move(&moves, 0);
+            release(hold(&client.lock(&moves)).await).await;
+            assert!(cluster.errors(1, "ASK") > 0, "it was not sent on");
+            cluster.finish_move();
+            sleep(ms(700 * seed)).await;
+            let name = cluster.name_at(0, "parked");
+            cluster.hold_by_hand(&name);
+            let waiter = parked(&machine, client.lock(&name)).await;
+            cluster.take_over(3);
+            sleep(SECOND).await;
+            let counted = ["PUBSUB", "SHARDNUMSUB", &channel(&name)];
+            assert_eq!(cluster.ask::<(String, u64)>(3, &counted).1, 1, "seed {seed}");
+            let late = comes_after_the_release(&cluster, waiter, &name).await;
+            assert!(late < ms(10), "seed {seed}: {late:?}");
+        });
+    }
+}
+
 /// The first node stands still, and a call waits for a new connection to it when a replica takes its place.
 struct Dials {
     client: LockClient,

@@ -20,8 +20,8 @@ pub(super) struct Range {
     replicas: Vec<Address>,
 }
 
-/// How long a node without slots stays after an `ASK`, with its connections: while a slot migrates to it, more of these
-/// answers follow.
+/// How long a node that had no slots yet stays after an `ASK`, with its connections: while a slot migrates to it, more of
+/// these answers follow. One that has lost its slots may be a replica now, which confirms subscriptions.
 const ASK_KEPT_FOR: Duration = Duration::from_secs(60);
 
 /// The nodes `N` by address and by slot.
@@ -102,7 +102,7 @@ impl<N> Map<N> {
     }
 
     /// Takes over what a node reports of all slots, which was asked at `asked_at`. What a `MOVED` has said since is newer.
-    /// Returns the nodes that have no slot any more, and to which no `ASK` has led for a while.
+    /// Returns the nodes that are gone: those that had slots, and those to which no `ASK` has led for a while.
     pub(super) fn replace<E>(
         &mut self,
         ranges: Vec<Range>,
@@ -130,9 +130,13 @@ impl<N> Map<N> {
         self.ask_redirects.retain(|_, at| now < *at + ASK_KEPT_FOR);
         let mut gone = Vec::new();
         for (address, node) in std::mem::replace(&mut self.nodes, nodes) {
-            if self.ask_redirects.contains_key(&address) {
-                self.nodes.entry(address).or_insert(node);
-            } else if !self.nodes.contains_key(&address) {
+            let had_slots = || self.slots.iter().flatten().any(|owner| Arc::ptr_eq(owner, &node));
+            if self.nodes.contains_key(&address) {
+                continue;
+            } else if self.ask_redirects.contains_key(&address) && !had_slots() {
+                self.nodes.insert(address, node);
+            } else {
+                self.ask_redirects.remove(&address);
                 gone.push(node);
             }
         }
@@ -323,5 +327,17 @@ mod tests {
         let again = map.node(b, |_| Err("a new node")).unwrap();
         assert!(Arc::ptr_eq(&asked, &again));
         assert_eq!(replace_at(&mut map, &[a], now + ASK_KEPT_FOR), ["b"]);
+    }
+
+    #[test]
+    fn a_node_that_loses_its_slots_is_gone_wherever_ask_led() {
+        let mut map = Map::default();
+        let now = clock::now();
+        replace_at(&mut map, &[(0, 49, "a"), (50, 99, "b")], now);
+        let b = ("b".to_owned(), 7);
+        map.note_ask(b.clone(), now);
+        assert_eq!(replace_at(&mut map, &[(0, 49, "a"), (50, 99, "c")], now), ["b"]);
+        assert!(!map.is_asked(&b));
+        assert_eq!(map.nodes().count(), 2);
     }
 }

@@ -4,7 +4,8 @@
 //!    and `ASK`. A caller that finds the map wrong requests a new one from the client's own thread,
 //!    and retries meanwhile.
 //! 2. The client asks several nodes for a new map, one a moment after the other, and takes the
-//!    first answer: one node that hangs delays nothing. It takes the map of a node that is cut off
+//!    first answer: one node that hangs delays nothing, and meanwhile those that failed are asked
+//!    again. It takes the map of a node that is cut off
 //!    from the others only if no other node has one. The map of another cluster, which has the address of a node that
 //!    is gone ([`members`]), counts only from an address that the builder named, and after the client has looked for a
 //!    node of this cluster that serves requests for [long](Silence::is_long), on new connections and on those that are
@@ -40,7 +41,7 @@ use looks::{Pace, Silence};
 use map::{Address, Map};
 use members::Members;
 pub(super) use view::who_are_you;
-use view::{View, whom_do_you_know};
+use view::{Asked, View, whom_do_you_know};
 
 /// How long the client waits for the answer of a node before it asks the next node as well.
 pub(in crate::transport) const NEXT_NODE_DELAY: Duration = Duration::from_millis(100);
@@ -303,23 +304,25 @@ impl Cluster {
         let answer_timeout = dialer.answer_timeout;
         let seeds = known.len()..known.len() + self.seeds.len();
         known.extend(self.seeds.iter().cloned().chain(self.replicas()));
-        let mut asked = JoinSet::new();
+        let ask = |asked: Asked, wait| asked.view(wait, dialer.name.clone(), answer_timeout);
+        let (mut asked, mut asked_again) = (JoinSet::new(), JoinSet::new());
         for (at, info) in known.into_iter().enumerate() {
             let wait = NEXT_NODE_DELAY * u32::try_from(at).unwrap_or(u32::MAX);
-            let (name, is_seed) = (dialer.name.clone(), seeds.contains(&at));
-            asked.spawn(here(async move {
-                clock::sleep(wait).await;
-                let asked_at = clock::now();
-                let view = View::fetch(info, &name, answer_timeout).await?;
-                Ok((view, is_seed, clock::now() - asked_at))
-            }));
+            asked.spawn(here(ask(Asked::new(info, seeds.contains(&at)), wait)));
         }
         // By then the last node has been asked, or as many as are enough.
         let all = NEXT_NODE_DELAY * u32::try_from(asked.len()).unwrap_or(u32::MAX);
         let all_asked = clock::now() + all.min(answer_timeout / 2);
         let (mut second_best, mut trouble, mut until) = (None, None, None);
         loop {
-            let Some(answer) = clock::by(until, asked.join_next()).await.flatten() else { break };
+            let answer = async {
+                tokio::select! {
+                    biased;
+                    answer = asked.join_next() => answer,
+                    Some(answer) = asked_again.join_next() => Some(answer),
+                }
+            };
+            let Some(answer) = clock::by(until, answer).await.flatten() else { break };
             match answer {
                 Ok(Ok((view, is_seed, took))) => {
                     let is_ours = self.members.read().may_be(&view.members);
@@ -341,13 +344,16 @@ impl Cluster {
                     // The others are not much farther away, unless they hang.
                     until = until.max(Some(all_asked + NEXT_NODE_DELAY.max(2 * took)));
                 }
-                // A refusal says more than a lost connection.
-                Ok(Err(error))
-                    if trouble.is_none() || classify(&error) != ErrorClass::ConnectionLost =>
-                {
-                    trouble = Some(error);
+                Ok(Err((error, mut node))) => {
+                    // It may be up while another one hangs.
+                    let pause = node.pauses.next();
+                    asked_again.spawn(here(ask(node, pause)));
+                    // A refusal says more than a lost connection.
+                    if trouble.is_none() || classify(&error) != ErrorClass::ConnectionLost {
+                        trouble = Some(error);
+                    }
                 }
-                _ => {}
+                Err(_) => {}
             }
         }
         let no_answer = || io::Error::other("no node of the cluster answers").into();

@@ -155,6 +155,28 @@ fn the_log_says_why_a_cluster_that_is_up_by_now_serves_no_lazy_client() {
     assert_eq!(said("NOAUTH"), 1, "{log}");
 }
 
+#[test]
+fn a_node_that_hangs_keeps_no_lazy_client_from_the_others_that_come_up_behind_it() {
+    play(0, async |scene| {
+        let cluster = Cluster::new(scene);
+        cluster.stop(0);
+        (1..3).for_each(|node| cluster.kill(node));
+        let machine = scene.machine(round_trip(ms(2)));
+        let client = async { cluster.builder().connect_lazy().expect("addresses") };
+        let client = machine.run(client).await;
+        let name = cluster.name_at(1, "one");
+        let begun = Instant::now();
+        let lock = client.lock(&name);
+        let first = machine.spawn(async move { lock.try_lock_now().await });
+        sleep(ms(500)).await;
+        (1..3).for_each(|node| cluster.start(node));
+        cluster.take_over(3);
+        let guard = first.await.expect("no panic").expect("an answer").expect("a free lock");
+        assert!(begun.elapsed() < 2 * SECOND, "{:?}", begun.elapsed());
+        release(guard).await;
+    });
+}
+
 /// None of the others had that channel before, and none is new.
 #[test]
 fn a_parked_client_hears_of_a_release_where_another_master_got_the_slots_of_a_dead_node() {

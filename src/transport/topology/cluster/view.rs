@@ -1,12 +1,15 @@
 //! What a node reports of its cluster, and how the client asks.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, ConnectionInfo, RedisResult, Value};
+use redis::{Cmd, ConnectionInfo, RedisError, RedisResult, Value};
 
+use super::PAUSE_AFTER_SILENCE;
 use super::map::{self, Range};
 use super::members::Members;
+use crate::backoff::{Backoff, LONGEST_PAUSE};
 use crate::clock;
 use crate::transport::address;
 use crate::transport::connection::{ask_first, open};
@@ -19,6 +22,36 @@ pub(super) struct View {
     pub(super) sharded: bool,
     /// Whether the node serves requests. A node that is cut off from the others does not.
     pub(super) is_ok: bool,
+}
+
+/// An address at which the client asks for a view.
+pub(super) struct Asked {
+    info: ConnectionInfo,
+    /// Whether the builder named it.
+    is_seed: bool,
+    /// Until it is asked again.
+    pub(super) pauses: Backoff,
+}
+
+impl Asked {
+    pub(super) fn new(info: ConnectionInfo, is_seed: bool) -> Self {
+        Self { info, is_seed, pauses: Backoff::new(PAUSE_AFTER_SILENCE, LONGEST_PAUSE) }
+    }
+
+    /// Asks there after that time. Returns also whether it is a seed, and how long that took.
+    pub(super) async fn view(
+        self,
+        wait: Duration,
+        name: Arc<str>,
+        answer_timeout: Duration,
+    ) -> Result<(View, bool, Duration), (RedisError, Self)> {
+        clock::sleep(wait).await;
+        let asked_at = clock::now();
+        match View::fetch(self.info.clone(), &name, answer_timeout).await {
+            Ok(view) => Ok((view, self.is_seed, clock::now() - asked_at)),
+            Err(error) => Err((error, self)),
+        }
+    }
 }
 
 /// What asks a node for its id.

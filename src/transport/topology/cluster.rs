@@ -305,14 +305,14 @@ impl Cluster {
         let seeds = known.len()..known.len() + self.seeds.len();
         known.extend(self.seeds.iter().cloned().chain(self.replicas()));
         let ask = |asked: Asked, wait| asked.view(wait, dialer.name.clone(), answer_timeout);
+        let round = NEXT_NODE_DELAY * u32::try_from(known.len()).unwrap_or(u32::MAX);
         let (mut asked, mut asked_again) = (JoinSet::new(), JoinSet::new());
         for (at, info) in known.into_iter().enumerate() {
             let wait = NEXT_NODE_DELAY * u32::try_from(at).unwrap_or(u32::MAX);
-            asked.spawn(here(ask(Asked::new(info, seeds.contains(&at)), wait)));
+            asked.spawn(here(ask(Asked::new(info, seeds.contains(&at), round), wait)));
         }
         // By then the last node has been asked, or as many as are enough.
-        let all = NEXT_NODE_DELAY * u32::try_from(asked.len()).unwrap_or(u32::MAX);
-        let all_asked = clock::now() + all.min(answer_timeout / 2);
+        let all_asked = clock::now() + round.min(answer_timeout / 2);
         let (mut second_best, mut trouble, mut until) = (None, None, None);
         loop {
             let answer = async {

@@ -32,6 +32,8 @@ pub(super) struct Map<N> {
     /// When a `MOVED` led to the node of a slot, since the last report.
     moved: BTreeMap<u16, Instant>,
     slots: Vec<Option<Arc<N>>>,
+    /// Those that had slots as of the last report.
+    reported: BTreeSet<Address>,
     /// As of the last report: when all primaries are gone together, one of these knows who has taken over.
     replicas: BTreeSet<Address>,
 }
@@ -39,8 +41,8 @@ pub(super) struct Map<N> {
 impl<N> Default for Map<N> {
     fn default() -> Self {
         let slots = vec![None; usize::from(SLOTS)];
-        let (nodes, ask_redirects, moved, replicas) = Default::default();
-        Self { nodes, ask_redirects, moved, slots, replicas }
+        let (nodes, ask_redirects, moved, reported, replicas) = Default::default();
+        Self { nodes, ask_redirects, moved, slots, reported, replicas }
     }
 }
 
@@ -102,7 +104,8 @@ impl<N> Map<N> {
     }
 
     /// Takes over what a node reports of all slots, which was asked at `asked_at`. What a `MOVED` has said since is newer.
-    /// Returns the nodes that are gone: those that had slots, and those to which no `ASK` has led for a while.
+    /// Returns the nodes that are gone: those that had slots as of the last report, and those to which no `ASK` has led for
+    /// a while.
     pub(super) fn replace<E>(
         &mut self,
         ranges: Vec<Range>,
@@ -119,6 +122,7 @@ impl<N> Map<N> {
             slots[usize::from(first)..=usize::from(last)].fill(Some(node.clone()));
             nodes.insert(primary, node);
         }
+        let reported = std::mem::replace(&mut self.reported, nodes.keys().cloned().collect());
         self.moved.retain(|_, at| *at >= asked_at);
         for slot in self.moved.keys().map(|slot| usize::from(*slot)) {
             slots[slot].clone_from(&self.slots[slot]);
@@ -130,10 +134,10 @@ impl<N> Map<N> {
         self.ask_redirects.retain(|_, at| now < *at + ASK_KEPT_FOR);
         let mut gone = Vec::new();
         for (address, node) in std::mem::replace(&mut self.nodes, nodes) {
-            let had_slots = || self.slots.iter().flatten().any(|owner| Arc::ptr_eq(owner, &node));
+            let had_slots = reported.contains(&address);
             if self.nodes.contains_key(&address) {
                 continue;
-            } else if self.ask_redirects.contains_key(&address) && !had_slots() {
+            } else if self.ask_redirects.contains_key(&address) && !had_slots {
                 self.nodes.insert(address, node);
             } else {
                 self.ask_redirects.remove(&address);
@@ -332,12 +336,20 @@ mod tests {
     #[test]
     fn a_node_that_loses_its_slots_is_gone_wherever_ask_led() {
         let mut map = Map::default();
-        let now = clock::now();
-        replace_at(&mut map, &[(0, 49, "a"), (50, 99, "b")], now);
+        let (now, second) = (clock::now(), Duration::from_secs(1));
         let b = ("b".to_owned(), 7);
+        let make = |(host, _): &Address| Ok::<_, ()>(host.clone());
+        let node = map.node(b.clone(), make).unwrap();
         map.note_ask(b.clone(), now);
-        assert_eq!(replace_at(&mut map, &[(0, 49, "a"), (50, 99, "c")], now), ["b"]);
+        map.assign(50, &node, now + second);
+        let (before, after) = ([(0, 99, "a")], [(0, 49, "a"), (50, 50, "b"), (51, 99, "a")]);
+        // Of a node that has not heard yet that this one has its first slot.
+        assert_eq!(replace_at(&mut map, &before, now + 2 * second), [""; 0]);
+        assert_eq!(replace_at(&mut map, &after, now + 3 * second), [""; 0]);
+        let c = map.node(("c".to_owned(), 7), make).unwrap();
+        map.assign(50, &c, now + 4 * second);
+        let after = [(0, 49, "a"), (50, 50, "c"), (51, 99, "a")];
+        assert_eq!(replace_at(&mut map, &after, now + 5 * second), ["b"]);
         assert!(!map.is_asked(&b));
-        assert_eq!(map.nodes().count(), 2);
     }
 }

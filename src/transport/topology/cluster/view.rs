@@ -34,8 +34,10 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    pub(super) fn new(info: ConnectionInfo, is_seed: bool) -> Self {
-        Self { info, is_seed, pauses: Backoff::new(PAUSE_AFTER_SILENCE, LONGEST_PAUSE) }
+    /// Once in a `round` it is asked again at most.
+    pub(super) fn new(info: ConnectionInfo, is_seed: bool, round: Duration) -> Self {
+        let (first, longest) = (PAUSE_AFTER_SILENCE.max(round), LONGEST_PAUSE.max(round));
+        Self { info, is_seed, pauses: Backoff::new(first, longest) }
     }
 
     /// Asks there after that time. Returns also whether it is a seed, and how long that took.

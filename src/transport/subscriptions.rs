@@ -78,6 +78,15 @@ impl Router {
         self.node_of(Some(channel)).is_some_and(|owner| Arc::ptr_eq(&owner, node))
     }
 
+    /// The number of this runtime's connection on which the messages of that channel come, if only one server has them.
+    /// 0 if there is no connection to it.
+    pub(crate) fn heard_on(&self, channel: &str) -> Option<u64> {
+        let Channels::Sharded = self.channels() else { return None };
+        let node = self.node_of(Some(channel))?;
+        let connection = node.runtime_slot(Purpose::Listening).in_use();
+        Some(connection.map_or(0, |connection| connection.number()))
+    }
+
     /// During a migration subscribers are on the source node, so a release at the target node is
     /// published there, too. The caller does not wait for that; if it fails, waiters rely on time.
     pub(super) fn publish_at_source(&self, key: Option<&str>, channel: Option<&str>) {

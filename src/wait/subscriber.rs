@@ -47,7 +47,9 @@ impl Waiters {
                     drivers.push((node, all.spawn(here(driver))));
                 }
             }
-            // Another server may be responsible for a channel now.
+            // Another server may be responsible for a channel now. The one before may say nothing, or, as a replica, have
+            // confirmed a subscription.
+            self.change(|queues| queues.record_moves(|channel| router.heard_on(channel)));
             self.changed.notify_waiters();
             let changed = async {
                 match changes {

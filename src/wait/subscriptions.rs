@@ -230,6 +230,13 @@ impl Subscriptions {
         known.filter(|known| known.on == Some(on)).map(|known| known.end(wanted))
     }
 
+    /// Those on another connection than that on which their messages come, and on which.
+    pub(super) fn elsewhere(&self, heard_on: impl Fn(&str) -> Option<u64>) -> Vec<(Arc<str>, u64)> {
+        let asked_for = self.by_channel.iter().filter(|(_, known)| known.state != State::Wanted);
+        let all = asked_for.filter_map(|(channel, known)| Some((channel.clone(), known.on?)));
+        all.filter(|(channel, on)| heard_on(channel).is_some_and(|there| there != *on)).collect()
+    }
+
     /// The connection `on` was cut, and with it every subscription on it. Returns which, and whether each was
     /// live.
     pub(super) fn cut(&mut self, on: u64) -> Vec<(Arc<str>, bool)> {

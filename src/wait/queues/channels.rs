@@ -151,6 +151,14 @@ impl<W> Queues<W> {
         }
     }
 
+    /// Other servers may be responsible for channels now. `heard_on` says on which connection the messages of one come, if
+    /// that is known.
+    pub(crate) fn record_moves(&mut self, heard_on: impl Fn(&str) -> Option<u64>) {
+        for (channel, on) in self.subscriptions.elsewhere(heard_on) {
+            self.record_unsubscribed(&[channel], on);
+        }
+    }
+
     /// The connection `on` was cut, and with it every subscription on it. All waiters there wake
     /// up, because the time of an outage counts from now on.
     pub(crate) fn record_cut(&mut self, on: u64) {

@@ -283,6 +283,11 @@ impl Cluster {
         self.ask::<u64>(node, &["SPUBLISH", &channel(name), "0"]);
     }
 
+    /// How many clients are subscribed at that node to the channel of the lock.
+    pub(crate) fn listeners(&self, node: usize, name: &str) -> u64 {
+        self.ask::<(String, u64)>(node, &["PUBSUB", "SHARDNUMSUB", &channel(name)]).1
+    }
+
     /// The addresses of the first masters, as a client is given them.
     pub(crate) fn urls(&self) -> Vec<String> {
         let url = |node: &ServerNumber| format!("redis://{}", self.network.address(*node));

@@ -78,13 +78,21 @@ impl Router {
         self.node_of(Some(channel)).is_some_and(|owner| Arc::ptr_eq(&owner, node))
     }
 
-    /// The number of this runtime's connection on which the messages of that channel come, if only one server has them.
-    /// 0 if there is no connection to it.
-    pub(crate) fn heard_on(&self, channel: &str) -> Option<u64> {
-        let Channels::Sharded = self.channels() else { return None };
-        let node = self.node_of(Some(channel))?;
-        let connection = node.runtime_slot(Purpose::Listening).in_use();
-        Some(connection.map_or(0, |connection| connection.number()))
+    /// On which of this runtime's connections the messages of a channel come, by its number, if only one server has them. 0
+    /// if there is no connection to that.
+    pub(crate) fn heard_on(&self) -> impl Fn(&str) -> Option<u64> {
+        let is_sharded = self.channels() == Channels::Sharded;
+        let nodes = if is_sharded { self.nodes() } else { Vec::new() };
+        let number = |node: Arc<Node>| {
+            let connection = node.runtime_slot(Purpose::Listening).in_use();
+            (node, connection.map_or(0, |connection| connection.number()))
+        };
+        let numbers: Vec<_> = nodes.into_iter().map(number).collect();
+        move |channel| {
+            let owner = self.node_of(Some(channel))?;
+            let its = numbers.iter().find(|(node, _)| Arc::ptr_eq(node, &owner));
+            its.map(|(_, number)| *number)
+        }
     }
 
     /// During a migration subscribers are on the source node, so a release at the target node is

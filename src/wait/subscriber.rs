@@ -49,7 +49,8 @@ impl Waiters {
             }
             // Another server may be responsible for a channel now. The one before may say nothing, or, as a replica, have
             // confirmed a subscription.
-            self.change(|queues| queues.record_moves(|channel| router.heard_on(channel)));
+            let heard_on = router.heard_on();
+            self.change(|queues| queues.record_moves(heard_on));
             self.changed.notify_waiters();
             let changed = async {
                 match changes {

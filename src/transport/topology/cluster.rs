@@ -129,10 +129,12 @@ impl Cluster {
         let address = (host.to_owned(), port);
         let node = map.node(address.clone(), |address| self.make(address)).ok()?;
         if for_good {
-            map.assign(slot, &node, clock::now());
+            let is_new = map.assign(slot, &node, clock::now());
             drop(map);
             self.refresh();
-            self.changed.send();
+            if is_new {
+                self.changed.send();
+            }
         } else {
             map.note_ask(address, clock::now());
         }

@@ -302,6 +302,10 @@ impl Cluster {
         self.network.at(self.nodes[node], |server, _| server.errors(code))
     }
 
+    pub(crate) fn calls(&self, node: usize, command: &str) -> u64 {
+        self.network.at(self.nodes[node], |server, _| server.calls(command))
+    }
+
     pub(crate) fn exists(&self, name: &str) -> bool {
         self.ask::<u64>(self.node_of(name), &["EXISTS", name]) == 1
     }

@@ -226,13 +226,18 @@ fn a_parked_client_listens_where_a_replica_took_over_from_a_node_to_which_ask_le
     }
 }
 
-/// The old node has other slots, too, and nothing comes from it: no word that it has dropped the subscription.
+/// The old node has other slots, too, and nothing comes from it: no word that it has dropped the subscription. The new one
+/// has a subscription of this client already.
 #[test]
 fn a_parked_client_listens_where_a_slot_went_from_a_node_that_cannot_be_heard() {
     for seed in 0..SEEDS {
         play(seed, async |scene| {
             let cluster = Cluster::new(scene);
-            let (machine, name, waiter) = parked_at_the_first(&cluster).await;
+            let (machine, client) = cluster.client(cluster.builder()).await;
+            let [name, stays] = [0, 1].map(|node| cluster.name_at(node, "parked"));
+            [&name, &stays].into_iter().for_each(|name| cluster.hold_by_hand(name));
+            let waiter = parked(&machine, client.lock(&name)).await;
+            let other = parked(&machine, client.lock(&stays)).await;
             scene.network.set_flow(&machine, cluster.nodes[0], Direction::Down, Flow::Held);
             sleep(ms(700 * seed)).await;
             cluster.begin_move(&name, 1);
@@ -241,8 +246,10 @@ fn a_parked_client_listens_where_a_slot_went_from_a_node_that_cannot_be_heard() 
             // It looks for news each ten seconds.
             sleep(12 * SECOND).await;
             assert_eq!(cluster.listeners(1, &name), 1, "seed {seed}");
+            assert_eq!(cluster.calls(1, "ssubscribe"), 2, "the other one stays as it is");
             let late = comes_after_the_release(&cluster, waiter, &name).await;
             assert!(late < ms(10), "seed {seed}: {late:?}");
+            comes_after_the_release(&cluster, other, &stays).await;
         });
     }
 }
@@ -646,9 +653,7 @@ fn looks_become_fewer(hangs: bool) {
         }
         // A request that is not answered takes a command timeout, and so does a dial.
         sleep(12 * SECOND).await;
-        let looks = || {
-            [1, 2].map(|node| scene.network.at(cluster.nodes[node], |n, _| n.calls("cluster|info")))
-        };
+        let looks = || [1, 2].map(|node| cluster.calls(node, "cluster|info"));
         let before = looks();
         sleep(time * SECOND).await;
         let after = looks();

@@ -95,12 +95,12 @@ impl<N> Map<N> {
         self.ask_redirects.insert(address, now);
     }
 
-    /// A `MOVED` says that the slot is at that node.
-    pub(super) fn assign(&mut self, slot: u16, node: &Arc<N>, now: Instant) {
-        if let Some(owner) = self.slots.get_mut(usize::from(slot)) {
-            *owner = Some(node.clone());
-            self.moved.insert(slot, now);
-        }
+    /// A `MOVED` says that the slot is at that node. Returns whether that is new.
+    pub(super) fn assign(&mut self, slot: u16, node: &Arc<N>, now: Instant) -> bool {
+        let Some(owner) = self.slots.get_mut(usize::from(slot)) else { return false };
+        let before = owner.replace(node.clone());
+        self.moved.insert(slot, now);
+        before.is_none_or(|before| !Arc::ptr_eq(&before, node))
     }
 
     /// Takes over what a node reports of all slots, which was asked at `asked_at`. What a `MOVED` has said since is newer.
@@ -268,7 +268,8 @@ mod tests {
         );
 
         let c = map.node(("c".into(), 7), |(host, _)| Ok::<_, ()>(host.clone())).unwrap();
-        map.assign(50, &c, clock::now() - Duration::from_secs(1));
+        assert!(map.assign(50, &c, clock::now() - Duration::from_secs(1)));
+        assert!(!map.assign(50, &c, clock::now() - Duration::from_secs(1)));
         assert_eq!((owner(&map, 49), owner(&map, 50)), (Some("a"), Some("c")));
         assert_eq!(map.nodes().count(), 3);
 

@@ -126,7 +126,7 @@ impl Subscriptions {
     pub(super) fn keep_until(&mut self, channel: &str, until: Instant) -> bool {
         let Some(subscription) = self.by_channel.get_mut(channel) else { return false };
         if subscription.state == State::Wanted {
-            // No server knows of it. In an outage no driver would forget it, however long that is.
+            // No server is known to have it. In an outage no driver would forget it, however long that is.
             subscription.keep(None, &mut self.kept);
             self.wanted.remove(channel);
             self.by_channel.remove(channel);

@@ -198,7 +198,8 @@ fn a_parked_client_hears_of_a_release_where_another_master_got_the_slots_of_a_de
 }
 
 /// The old one lives: as a replica it confirms the subscriptions of a client that has yet to hear of the new one. An
-/// `ASK` has led to it, when it had slots or was to get its first one.
+/// `ASK` has led to it, when it had slots or was to get its first one. The map and the look at the subscriptions each do
+/// for this.
 #[test]
 fn a_parked_client_listens_where_a_replica_took_over_from_a_node_to_which_ask_led() {
     for (seed, is_first) in (0..SEEDS).flat_map(|seed| [(seed, false), (seed, true)]) {

@@ -5,11 +5,10 @@
 //!    and retries meanwhile.
 //! 2. The client asks several nodes for a new map, one a moment after the other, and takes the
 //!    first answer: one node that hangs delays nothing, and meanwhile those that failed are asked
-//!    again. It takes the map of a node that is cut off
-//!    from the others only if no other node has one. The map of another cluster, which has the address of a node that
-//!    is gone ([`members`]), counts only from an address that the builder named, and after the client has looked for a
-//!    node of this cluster that serves requests for [long](Silence::is_long), on new connections and on those that are
-//!    there.
+//!    again. It takes the map of a node that is cut off from the others only if no other node has one. The map of
+//!    another cluster, which has the address of a node that is gone ([`members`]), counts only from an address that
+//!    the builder named, and after the client has looked for a node of this cluster that serves requests for
+//!    [long](Silence::is_long), on new connections and on those that are there.
 //! 3. Connections to a node that has no slot any more go out of use, so that waiters that listened
 //!    there listen elsewhere. A node without slots to which `ASK` leads stays: it is about to get its first.
 
@@ -41,7 +40,7 @@ use looks::{Pace, Silence};
 use map::{Address, Map};
 use members::Members;
 pub(super) use view::who_are_you;
-use view::{Asked, View, whom_do_you_know};
+use view::{Look, View, whom_do_you_know};
 
 /// How long the client waits for the answer of a node before it asks the next node as well.
 pub(in crate::transport) const NEXT_NODE_DELAY: Duration = Duration::from_millis(100);
@@ -306,27 +305,15 @@ impl Cluster {
         let answer_timeout = dialer.answer_timeout;
         let seeds = known.len()..known.len() + self.seeds.len();
         known.extend(self.seeds.iter().cloned().chain(self.replicas()));
-        let ask = |asked: Asked, wait| asked.view(wait, dialer.name.clone(), answer_timeout);
         let round = NEXT_NODE_DELAY * u32::try_from(known.len()).unwrap_or(u32::MAX);
-        let (mut asked, mut asked_again) = (JoinSet::new(), JoinSet::new());
-        for (at, info) in known.into_iter().enumerate() {
-            let wait = NEXT_NODE_DELAY * u32::try_from(at).unwrap_or(u32::MAX);
-            asked.spawn(here(ask(Asked::new(info, seeds.contains(&at), round), wait)));
-        }
+        let mut look = Look::begin(known, &seeds, round, dialer);
         // By then the last node has been asked, or as many as are enough.
         let all_asked = clock::now() + round.min(answer_timeout / 2);
         let (mut second_best, mut trouble, mut until) = (None, None, None);
         loop {
-            let answer = async {
-                tokio::select! {
-                    biased;
-                    answer = asked.join_next() => answer,
-                    Some(answer) = asked_again.join_next() => Some(answer),
-                }
-            };
-            let Some(answer) = clock::by(until, answer).await.flatten() else { break };
+            let Some(answer) = clock::by(until, look.next()).await.flatten() else { break };
             match answer {
-                Ok(Ok((view, is_seed, took))) => {
+                Ok((view, is_seed, took)) => {
                     let is_ours = self.members.read().may_be(&view.members);
                     if view.is_ok && is_ours {
                         return Ok(view);
@@ -346,14 +333,11 @@ impl Cluster {
                     // The others are not much farther away, unless they hang.
                     until = until.max(Some(all_asked + NEXT_NODE_DELAY.max(2 * took)));
                 }
-                Ok(Err((error, mut node))) => {
-                    // It may be up while another one hangs.
-                    let pause = node.pauses.next();
-                    asked_again.spawn(here(ask(node, pause)));
-                    // A refusal says more than a lost connection.
-                    if trouble.is_none() || classify(&error) != ErrorClass::ConnectionLost {
-                        trouble = Some(error);
-                    }
+                // A refusal says more than a lost connection.
+                Err(error)
+                    if trouble.is_none() || classify(&error) != ErrorClass::ConnectionLost =>
+                {
+                    trouble = Some(error);
                 }
                 Err(_) => {}
             }

@@ -134,10 +134,11 @@ impl<N> Map<N> {
         self.ask_redirects.retain(|_, at| now < *at + ASK_KEPT_FOR);
         let mut gone = Vec::new();
         for (address, node) in std::mem::replace(&mut self.nodes, nodes) {
-            let had_slots = reported.contains(&address);
             if self.nodes.contains_key(&address) {
                 continue;
-            } else if self.ask_redirects.contains_key(&address) && !had_slots {
+            }
+            let had_slots = reported.contains(&address);
+            if self.ask_redirects.contains_key(&address) && !had_slots {
                 self.nodes.insert(address, node);
             } else {
                 self.ask_redirects.remove(&address);

@@ -1,57 +1,109 @@
 //! What a node reports of its cluster, and how the client asks.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, ConnectionInfo, RedisError, RedisResult, Value};
+use tokio::task::JoinSet;
 
-use super::PAUSE_AFTER_SILENCE;
-use super::map::{self, Range};
+use super::map;
 use super::members::Members;
+use super::{NEXT_NODE_DELAY, PAUSE_AFTER_SILENCE};
 use crate::backoff::{Backoff, LONGEST_PAUSE};
 use crate::clock;
+use crate::host::here;
 use crate::transport::address;
+use crate::transport::connection::dial::Dialer;
 use crate::transport::connection::{ask_first, open};
 use crate::transport::error_class::is_fatal;
 
 /// What a node reports.
 pub(super) struct View {
-    pub(super) ranges: Vec<Range>,
+    pub(super) ranges: Vec<map::Range>,
     pub(super) members: Members,
     pub(super) sharded: bool,
     /// Whether the node serves requests. A node that is cut off from the others does not.
     pub(super) is_ok: bool,
 }
 
-/// An address at which the client asks for a view.
-pub(super) struct Asked {
+/// The answers to a look for the map, one after the other.
+pub(super) struct Look {
+    name: Arc<str>,
+    answer_timeout: Duration,
+    asked: JoinSet<Answer>,
+    /// Those that have failed. They may be up while another one hangs.
+    asked_again: JoinSet<Answer>,
+}
+
+/// The view, whether it is of a seed, and how long that took; or why there is none.
+type Answer = Result<(View, bool, Duration), (RedisError, Asked)>;
+
+/// An address at which the client asks.
+struct Asked {
     info: ConnectionInfo,
     /// Whether the builder named it.
     is_seed: bool,
     /// Until it is asked again.
-    pub(super) pauses: Backoff,
+    pauses: Backoff,
 }
 
-impl Asked {
-    /// Once in a `round` it is asked again at most.
-    pub(super) fn new(info: ConnectionInfo, is_seed: bool, round: Duration) -> Self {
+impl Look {
+    /// Asks these addresses, one a moment after the other. A `round` is the time until all of them are asked. `seeds` are
+    /// those that the builder named.
+    pub(super) fn begin(
+        known: Vec<ConnectionInfo>,
+        seeds: &Range<usize>,
+        round: Duration,
+        dialer: &Dialer,
+    ) -> Self {
+        let (name, answer_timeout) = (dialer.name.clone(), dialer.answer_timeout);
+        let (asked, asked_again) = Default::default();
+        let mut look = Self { name, answer_timeout, asked, asked_again };
+        // Each is asked once in a round at most.
         let (first, longest) = (PAUSE_AFTER_SILENCE.max(round), LONGEST_PAUSE.max(round));
-        Self { info, is_seed, pauses: Backoff::new(first, longest) }
+        for (at, info) in known.into_iter().enumerate() {
+            let wait = NEXT_NODE_DELAY * u32::try_from(at).unwrap_or(u32::MAX);
+            let (is_seed, pauses) = (seeds.contains(&at), Backoff::new(first, longest));
+            let asked = look.ask(Asked { info, is_seed, pauses }, wait);
+            look.asked.spawn(here(asked));
+        }
+        look
     }
 
-    /// Asks there after that time. Returns also whether it is a seed, and how long that took.
-    pub(super) async fn view(
-        self,
-        wait: Duration,
-        name: Arc<str>,
-        answer_timeout: Duration,
-    ) -> Result<(View, bool, Duration), (RedisError, Self)> {
-        clock::sleep(wait).await;
-        let asked_at = clock::now();
-        match View::fetch(self.info.clone(), &name, answer_timeout).await {
-            Ok(view) => Ok((view, self.is_seed, clock::now() - asked_at)),
-            Err(error) => Err((error, self)),
+    /// The next answer; `None` when each address has answered or failed.
+    pub(super) async fn next(&mut self) -> Option<RedisResult<(View, bool, Duration)>> {
+        loop {
+            let answer = tokio::select! {
+                biased;
+                answer = self.asked.join_next() => answer?,
+                Some(answer) = self.asked_again.join_next() => answer,
+            };
+            match answer {
+                Ok(Ok(view)) => return Some(Ok(view)),
+                Ok(Err((error, mut node))) => {
+                    let pause = node.pauses.next();
+                    let again = self.ask(node, pause);
+                    self.asked_again.spawn(here(again));
+                    return Some(Err(error));
+                }
+                // It has panicked.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Asks there after that time.
+    fn ask(&self, node: Asked, wait: Duration) -> impl Future<Output = Answer> + use<> {
+        let (name, answer_timeout) = (self.name.clone(), self.answer_timeout);
+        async move {
+            clock::sleep(wait).await;
+            let asked_at = clock::now();
+            match View::fetch(node.info.clone(), &name, answer_timeout).await {
+                Ok(view) => Ok((view, node.is_seed, clock::now() - asked_at)),
+                Err(error) => Err((error, node)),
+            }
         }
     }
 }

@@ -246,13 +246,18 @@ impl Servers {
                 (0..cluster.nodes.len()).filter(|node| ![old, new].contains(node)).collect()
             }
         };
-        rng.shuffle(&mut hear);
+        self.spread(&mut hear, rng).await;
+    }
+
+    /// Those hear what has changed: one after the other, in any order.
+    async fn spread(&self, hear: &mut [usize], rng: &mut Rng) {
+        rng.shuffle(hear);
         for one in hear {
             sleep(ms(rng.u64(..100))).await;
             match &self.kind {
                 Kind::One(_) => {}
-                Kind::Sentinels(group) => group.repeat(one),
-                Kind::Cluster(cluster) => cluster.hears(one),
+                Kind::Sentinels(group) => group.repeat(*one),
+                Kind::Cluster(cluster) => cluster.hears(*one),
             }
         }
     }
@@ -266,7 +271,8 @@ impl Servers {
         }
     }
 
-    /// The slot of that key goes to another node, key by key.
+    /// The slot of that key goes to another node, key by key. When it is there, the other nodes hear of it one after
+    /// the other.
     pub(crate) async fn move_slot(
         &self,
         key: &str,
@@ -286,7 +292,9 @@ impl Servers {
             sleep(step.min(ms(rng.u64(..10)))).await;
         }
         sleep(step).await;
-        cluster.finish_move();
+        cluster.end_move();
+        let mut hear: Vec<usize> = (0..cluster.nodes.len()).filter(|node| *node != to).collect();
+        self.spread(&mut hear, rng).await;
         Some(format!("of {key} from {from} to {to}"))
     }
 }

@@ -237,6 +237,12 @@ impl Cluster {
 
     /// The move is over, and all nodes know it.
     pub(crate) fn finish_move(&self) {
+        self.end_move();
+        self.agrees();
+    }
+
+    /// The move is over, of which no node has heard yet but the one that has the slot now.
+    pub(crate) fn end_move(&self) {
         let (slot, from, to) = self.moves.take().expect("a move");
         let mut view = self.view.borrow_mut();
         let newest = view.iter().map(|node| node.epoch).max().unwrap_or(0);
@@ -252,7 +258,7 @@ impl Cluster {
         view[to].slots.push((slot, slot));
         view[to].epoch = newest + 1;
         drop(view);
-        self.agrees();
+        self.hears(to);
     }
 
     /// The master that has the slot of that name.

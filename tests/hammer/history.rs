@@ -193,6 +193,8 @@ pub(crate) struct Fault {
     pub(crate) settle: Option<u64>,
     /// The names whose keys it tampered with.
     pub(crate) keys: Range<u16>,
+    /// Those of them whose keys may be there yet.
+    pub(crate) spared: Vec<u16>,
     /// The server may have forgotten releases that it confirmed meanwhile.
     pub(crate) reverts: bool,
     /// The names whose tokens the server has lost by it.
@@ -398,9 +400,12 @@ impl History {
     pub(crate) fn deletions(&self) -> impl Iterator<Item = (u16, u64, u64)> {
         let deleted = self.faults.iter().filter(|fault| fault.took_effect && !fault.reverts);
         let forced = self.forced.iter().filter(|forced| forced.freed);
-        deleted
-            .flat_map(Fault::deleted)
-            .chain(forced.map(|forced| (forced.key, forced.inv, forced.ret)))
+        let gone = |fault: &Fault| {
+            let spared = fault.spared.clone();
+            fault.deleted().filter(move |(key, ..)| !spared.contains(key))
+        };
+        let forced = forced.map(|forced| (forced.key, forced.inv, forced.ret));
+        deleted.flat_map(gone).chain(forced)
     }
 
     /// The loud faults that reach a process.

@@ -273,6 +273,12 @@ pub(crate) mod trials {
             let history = || history([watched().believed_until(1900)]);
             let found = |t| of_deletion(&history().freed(KEY, [(t, t + 1)])).len();
             assert_eq!([found(1050), found(1100)], [1, 0]);
+            // Another server of a cluster has lost its keys: this one is there.
+            let found = |spared: &[u16]| {
+                let fault = Fault { spared: spared.to_vec(), ..deleted(KEY, 1050) };
+                of_deletion(&history().fault([fault])).len()
+            };
+            assert_eq!([found(&[]), found(&[KEY])], [1, 0]);
         }),
         ("a closed client renews nothing", || {
             let lost = || history([watched().lost_at(1010)]);

@@ -1,6 +1,6 @@
 //! What befalls the servers, and what they are told to do.
 
-use redlatch::simulation::State;
+use redlatch::simulation::{ServerNumber, State};
 use tokio::time::sleep;
 
 use super::Details;
@@ -40,6 +40,7 @@ pub(super) async fn stop(world: &World<'_>, mut of: Details) -> Option<Fault> {
 pub(super) async fn restart(world: &World<'_>, mut of: Details, keeps: bool) -> Option<Fault> {
     let _down = world.take_down()?;
     let server = world.servers.pick(&mut of.rng);
+    let spared = if keeps { Vec::new() } else { elsewhere(world, server) };
     world.network.kill(server);
     sleep(of.time).await;
     world.servers.start(server, |server, now| {
@@ -48,7 +49,17 @@ pub(super) async fn restart(world: &World<'_>, mut of: Details, keeps: bool) -> 
         data.into_iter().for_each(|data| server.load(now, data));
     });
     let lost = if keeps { 0..0 } else { world.plan.names.all() };
-    Some(Fault { keys: lost.clone(), tokens: lost, ..Fault::done("", true)? })
+    Some(Fault { keys: lost.clone(), spared, tokens: lost, ..Fault::done("", true)? })
+}
+
+/// The names that are not locked at that server now: of a cluster, others may have their locks.
+fn elsewhere(world: &World<'_>, server: ServerNumber) -> Vec<u16> {
+    let names = world.plan.names;
+    world.network.at(server, |server, now| {
+        let there = server.keys(now, 0);
+        let is_there = |name: &str| there.iter().any(|(key, _)| *key == name.as_bytes());
+        names.all().filter(|key| !is_there(&names.name(*key))).collect()
+    })
 }
 
 pub(super) async fn in_state(world: &World<'_>, mut of: Details, state: State) -> Option<Fault> {

@@ -61,8 +61,10 @@ async fn one_sale(url: &str, figures: Figures, way: Way) -> Result<Outcome> {
     let shop = shop::Shop::open(url, &support::unique("flash-sale")).await?;
     let mut tills = till::open(url, &shop, figures, way)?;
     let outcome = tokio::select! {
-        outcome = sale::run(&shop, &mut tills, figures, way) => outcome,
+        // A signal that comes when the sale has begun would end the process, if it did not look for signals first.
+        biased;
         () = told_to_stop() => Err("told to stop".into()),
+        outcome = sale::run(&shop, &mut tills, figures, way) => outcome,
     };
     tills.close().await;
     // Also after an error: the server may be one that other people use.

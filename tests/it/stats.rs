@@ -137,7 +137,9 @@ async fn a_client_is_ready_while_a_server_is_up_and_it_is_not_closed() {
     let client = builder().connect().await.unwrap();
     let lazy = builder().connect_lazy().unwrap();
     // To ask is what has it connect: a service that is not ready gets no requests.
+    server.pause();
     assert!(!lazy.health().is_ready());
+    server.resume();
     wait_until("the lazy one is ready", SOON, || lazy.health().is_ready()).await;
     for client in [&client, &lazy] {
         let health = client.health();

@@ -199,7 +199,7 @@ async fn a_long_wait_names_the_client_that_has_the_lock_for_one_list_of_clients(
         let mine = hold(&client.lock("mine")).await;
         let before = server.calls("client|list");
         assert!(client.lock("mine").try_lock(10 * LONG, MINUTE).await.unwrap().is_none());
-        told("the wait", |entry| entry.field("name") == "mine").await;
+        told("the wait", |entry| entry.says("waits long") && entry.field("name") == "mine").await;
         assert_eq!(server.calls("client|list"), before);
         release(mine).await;
         release(guard).await;
@@ -244,8 +244,9 @@ async fn the_holder_is_who_has_it_now_and_a_handle_of_this_client_is_said_to_be_
         let third = client.lock("ours");
         let busy = third.try_lock(10 * LONG, MINUTE).await.expect("an answer");
         assert!(busy.is_none(), "two owners hold it");
-        let said = warnings();
-        assert!(said.len() == 1 && said[0].is_of(&third), "{said:?}");
+        // On a busy machine the one before may have waited as long.
+        let said = entries(|entry| entry.says("waits long") && entry.is_of(&third));
+        assert_eq!(said.len(), 1, "{said:?}");
         assert_eq!(said[0].field("holder"), guard.owner(), "{said:?}");
         assert!(said[0].says("this client holds it by another handle"), "{said:?}");
         assert!(said[0].field("remaining_lease").ends_with('s'), "{said:?}");
@@ -284,7 +285,7 @@ async fn a_crowd_that_waits_long_is_two_warnings_and_one_that_stands_by_none() {
 async fn a_wait_in_an_outage_has_the_warning_of_the_outage_alone() {
     alone(&[], async |server| {
         let proxy = Proxy::new(server);
-        let builder = LockClient::builder().url(proxy.url(server)).command_timeout(ms(300));
+        let builder = LockClient::builder().url(proxy.url(server)).command_timeout(ms(1_000));
         let client = connected(builder.warn_waits_longer_than(4 * LONG)).await;
         server.hold_by_hand("cut off", "somebody:7", MINUTE);
         let waiting = waiting(&client, "cut off");

@@ -195,6 +195,8 @@ async fn a_guard_that_was_handed_the_lock_waits_until_redis_has_confirmed_that()
     let scene = scene(SOON).await;
     let guard = hold(&scene.client.lock("handed")).await;
     let waiter = scene.parked("handed").await;
+    // A waiter that has not read its answer yet is handed nothing.
+    scene.proxy.settled(ms(600)).await;
     let held = scene.proxy.held();
     scene.proxy.plan("EVALSHA", 1, Fault::HoldBack);
     let unlock = tokio::spawn(guard.unlock());

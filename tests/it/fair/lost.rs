@@ -46,7 +46,9 @@ async fn the_order_outlives_the_queue_and_all_data() {
 #[tokio::test]
 async fn a_release_brings_the_entry_of_a_call_whose_first_request_is_on_its_way() {
     for stays in [false, true] {
-        let Far { server, proxy, client: far } = Far::new().await;
+        // A call whose first request takes longer than the grace has no place any more.
+        let Far { server, proxy, client: far } =
+            Far::with(|options| options.fair_grace(5 * SECOND)).await;
         let other = connect(&server).await;
         let lock = far.fair_lock("way");
         let guard = hold(&lock).await;

@@ -58,7 +58,7 @@ async fn n6_without_permission_to_close_a_connection_a_late_release_frees_nothin
 /// then, and the next one may not overtake either of them.
 #[tokio::test]
 async fn n6_a_call_in_a_batch_that_was_dropped_and_held_up_does_not_free_a_later_hold() {
-    let Far { server, proxy, client } = scene_with(ms(300), &[]).await;
+    let Far { server, proxy, client } = scene_with(ms(1_000), &[]).await;
     let lock = |number| client.lock(format!("late {number}"));
     let locks: Arc<[Lock]> = (0..4).map(lock).collect();
     // Two go at once, and the others share the third.

@@ -30,11 +30,3 @@ fn fails<T>(result: Result<T, Error>, expected: (ErrorKind, Outcome), words: &st
 fn count(server: &Server, guard: &LockGuard) -> u32 {
     server.holds(guard.name()).get(guard.owner()).copied().unwrap_or(0)
 }
-
-/// Waits for the loss of a lock that was known to be gone at `since`, and checks that it was a
-/// renewal that told: at `deadline` the guard would have known by itself.
-async fn told_by_a_renewal(guard: &LockGuard, deadline: Instant) {
-    soon("the loss", guard.lost()).await;
-    let early = deadline.checked_duration_since(Instant::now());
-    assert!(early.is_some(), "no renewal told of the loss before the guard's own deadline");
-}

@@ -81,7 +81,7 @@ async fn a_head_that_asks_again_is_not_passed_again() {
 
 #[tokio::test]
 async fn nobody_passes_the_head_whose_lease_could_end_before_the_head_hears_of_it() {
-    let brief: Take = |lock| async move { lock.lock_with_lease(ms(700)).await }.boxed();
+    let brief: Take = |lock| async move { lock.lock_with_lease(ms(2_500)).await }.boxed();
     let Line { scene, guard, head, mut behind } = Line::of("brief", brief).await;
     drop(guard);
     assert!(!behind.task.is_woken(), "the head may sleep through the end of this lease");

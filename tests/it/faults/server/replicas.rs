@@ -90,7 +90,7 @@ async fn s12_holders_and_calls_ride_out_a_server_that_may_not_write_for_a_while(
     ] {
         let server = Server::start_with(&["--replica-serve-stale-data", stale]);
         let builder = LockClient::builder().url(server.url()).watchdog_timeout(ms(4_500));
-        let holder = connected(builder.command_timeout(ms(700))).await;
+        let holder = connected(builder.command_timeout(ms(500))).await;
         let short = impatient(server.url(), ms(1_000)).await;
         let patient = impatient(server.url(), SOON).await;
         let lock = holder.lock("held");

@@ -245,6 +245,7 @@ async fn the_holder_is_who_has_it_now_and_a_handle_of_this_client_is_said_to_be_
         let busy = third.try_lock(10 * LONG, MINUTE).await.expect("an answer");
         assert!(busy.is_none(), "two owners hold it");
         // On a busy machine the one before may have waited as long.
+        assert!(warnings().iter().all(|entry| entry.says("waits long")), "{:?}", warnings());
         let said = entries(|entry| entry.says("waits long") && entry.is_of(&third));
         assert_eq!(said.len(), 1, "{said:?}");
         assert_eq!(said[0].field("holder"), guard.owner(), "{said:?}");

@@ -271,8 +271,8 @@ impl Servers {
         }
     }
 
-    /// The slot of that key goes to another node, key by key. When it is there, the other nodes hear of it one after
-    /// the other.
+    /// The slot of that key goes to another node, key by key. When it is there, an operator tells the one that had it, and
+    /// the others hear of it one after the other.
     pub(crate) async fn move_slot(
         &self,
         key: &str,
@@ -293,8 +293,10 @@ impl Servers {
         }
         sleep(step).await;
         cluster.end_move();
-        let mut hear: Vec<usize> = (0..cluster.nodes.len()).filter(|node| *node != to).collect();
-        self.spread(&mut hear, rng).await;
+        sleep(ms(rng.u64(..100))).await;
+        cluster.hears(from);
+        let others = (0..cluster.nodes.len()).filter(|node| ![from, to].contains(node));
+        self.spread(&mut others.collect::<Vec<_>>(), rng).await;
         Some(format!("of {key} from {from} to {to}"))
     }
 }

@@ -1,6 +1,6 @@
 //! What befalls the servers, and what they are told to do.
 
-use redlatch::simulation::{ServerNumber, State};
+use redlatch::simulation::{Server, State};
 use tokio::time::sleep;
 
 use super::Details;
@@ -40,10 +40,13 @@ pub(super) async fn stop(world: &World<'_>, mut of: Details) -> Option<Fault> {
 pub(super) async fn restart(world: &World<'_>, mut of: Details, keeps: bool) -> Option<Fault> {
     let _down = world.take_down()?;
     let server = world.servers.pick(&mut of.rng);
-    let spared = if keeps { Vec::new() } else { elsewhere(world, server) };
     world.network.kill(server);
     sleep(of.time).await;
+    let mut spared = Vec::new();
     world.servers.start(server, |server, now| {
+        if !keeps {
+            spared = elsewhere(world.plan.names, server);
+        }
         let data = keeps.then(|| server.snapshot());
         server.start(now);
         data.into_iter().for_each(|data| server.load(now, data));
@@ -52,14 +55,10 @@ pub(super) async fn restart(world: &World<'_>, mut of: Details, keeps: bool) -> 
     Some(Fault { keys: lost.clone(), spared, tokens: lost, ..Fault::done("", true)? })
 }
 
-/// The names that are not locked at that server now: of a cluster, others may have their locks.
-fn elsewhere(world: &World<'_>, server: ServerNumber) -> Vec<u16> {
-    let names = world.plan.names;
-    world.network.at(server, |server, now| {
-        let there = server.keys(now, 0);
-        let is_there = |name: &str| there.iter().any(|(key, _)| *key == name.as_bytes());
-        names.all().filter(|key| !is_there(&names.name(*key))).collect()
-    })
+/// The names that are not locked at that server: of a cluster, others may have their locks.
+fn elsewhere(names: Names, server: &Server) -> Vec<u16> {
+    let is_there = |key: u16| server.hash(0, names.name(key).as_bytes()).is_some();
+    names.all().filter(|key| !is_there(*key)).collect()
 }
 
 pub(super) async fn in_state(world: &World<'_>, mut of: Details, state: State) -> Option<Fault> {

@@ -96,7 +96,7 @@ impl<'a> Scene<'a> {
         let scene = Self { servers, way, proxy, client, other, name, master };
         // A connection that can be broken, so that the client asks for the map.
         let elsewhere = scene.client.lock(format!("elsewhere:{number}"));
-        // What the background releases would be held up in place of other requests.
+        // Released again until it is answered: a release in the background would be the request that is held up.
         while let Err(error) = soon("unlocking", hold(&elsewhere).await.unlock()).await {
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         }
@@ -336,7 +336,7 @@ async fn hands_off(scene: &Scene<'_>, what: &str) {
     wait_until("a waiter", SOON, || scene.servers.subscribers(&scene.name) >= 1).await;
     // It asks when it comes, and once more when it is subscribed.
     wait_until("its questions", SOON, || scene.proxy.sent("EVALSHA") >= asked + 2).await;
-    // A waiter that has no answer yet is handed nothing. This one is answered behind it.
+    // A waiter that has no answer yet is handed nothing. Redis answers this question behind it.
     assert!(patiently(|| first.is_locked()).await, "{what}");
     scene.proxy.settled(ms(50)).await;
     let before = scene.proxy.held();

@@ -146,8 +146,8 @@ fn reverting(world: &World<'_>, fault: Fault) -> Fault {
     Fault { keys: all.clone(), tokens: all, reverts: true, ..fault }
 }
 
-/// Redis executes no script with several keys while some of them have moved: only a lock with one key does
-/// not notice.
+/// Redis executes no script with several keys while some of them have moved. Who waits for a lock with one key may hear
+/// of its release as late as the node that had the slot hears of the move.
 pub(super) async fn move_slot(world: &World<'_>, mut of: Details) -> Option<Fault> {
     let key = world.plan.names.pick(&mut of.rng);
     let name = world.plan.names.name(key);
